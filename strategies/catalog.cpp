@@ -8,27 +8,30 @@
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
-#include "strategies/bagua/entry.hpp"
-#include "strategies/colossalai/entry.hpp"
 #include "strategies/ddp/entry.hpp"
-#include "strategies/dp/entry.hpp"
 #include "strategies/fsdp/entry.hpp"
-#include "strategies/hivemind/entry.hpp"
-#include "strategies/horovod/entry.hpp"
-#include "strategies/hpu/entry.hpp"
-#include "strategies/ipu/entry.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/reducers/built_in.hpp"
-#include "strategies/single/entry.hpp"
 #include "strategies/xla/entry.hpp"
 #include "strategies/zero/entry.hpp"
 
 namespace runner {
 
+// Entries in strategies/NAME/entry.cpp that have no header, because they are listed only here.
+Entry bagua_entry();
+Entry colossalai_entry();
+Entry dp_entry();
+Entry ddp2_entry();
+Entry hivemind_entry();
+Entry horovod_entry();
+Entry hpu_entry();
+Entry ipu_entry();
+Entry single_entry();
+
 namespace {
 
-/// What all strategies have in common: the pipeline's schedule, units of their own for parameters in NF4, and the predictions of a
-/// built-in reducer.
+/// Completes plans by the parts that all strategies have in common: the pipeline's schedule, units of their own for parameters in NF4, and
+/// the predictions of a built-in reducer.
 void complete_plans(Entry& entry) {
   entry.plan = [plan = entry.plan](const Job& job) {
     auto made = plan(job);

@@ -31,7 +31,7 @@ struct Named {
 };
 /// nullopt for an unknown name. Names in the list are compared in lower case.
 std::optional<Named> find_strategy(const std::string& name);
-/// The same for a name in the list. Added entries are left out.
+/// The result of a name in the list; nullopt for others. Added entries are left out.
 std::optional<Named> find_listed_strategy(const std::string& name);
 /// All names and aliases of implemented strategies.
 std::vector<std::string> strategy_names();

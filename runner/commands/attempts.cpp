@@ -129,7 +129,7 @@ Recipe with_micro_batch(const Recipe& recipe, const Plan& plan, int64_t size) {
   return smaller;
 }
 
-/// What the record says when an elastic run goes on with other nodes.
+/// The text of the record when an elastic run goes on with other nodes.
 std::string going_on(const ElasticNodes& nodes, const StartPoint& start, const Plan& before, const Plan& now) {
   const int count = nodes.place().placement.num_nodes;
   const auto rows = [](const Plan& plan) { return global_batch_size(plan.recipe, plan.job.data_ranks(), 0); };

@@ -15,7 +15,7 @@
 
 namespace runner {
 
-/// What the attempts of a command have in common.
+/// The objects and settings that a command's attempts have in common.
 struct CommandAttempts {
   const Recipe& recipe;  ///< as given
   Place place;           ///< of the first attempt

@@ -14,7 +14,7 @@
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/pipeline_text.hpp"
+#include "runner/report/axis_text.hpp"
 #include "runner/selection/script_strategy.hpp"
 
 namespace runner {

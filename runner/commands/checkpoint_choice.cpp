@@ -9,7 +9,7 @@
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/stored_model.hpp"
-#include "runner/commands/needed_folder.hpp"
+#include "runner/commands/run_folder.hpp"
 #include "runner/config/config.hpp"
 #include "runner/ledger/ledger.hpp"
 

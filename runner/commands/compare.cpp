@@ -11,7 +11,6 @@
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -49,7 +48,7 @@ struct CompareOptions {
   bool json = false, csv = false;
 };
 
-/// What is compared: runs, keys and metrics. The first metric decides what is best.
+/// The runs, keys and metrics that are compared. The first metric decides what is best.
 struct Comparison {
   std::vector<ComparedRun> runs;
   std::vector<std::string> keys;
@@ -155,7 +154,7 @@ std::string run_label(const ComparedRun& run) { return run.name + " " + id_end(r
 
 using Rows = std::vector<std::vector<std::string>>;
 
-/// One row for each run. `readable`: numbers are shortened, the best values are marked, and there are sparklines.
+/// A table with a row for each run. `readable`: numbers are shortened, the best values are marked, and there are sparklines.
 std::pair<std::vector<Column>, Rows> run_table(const Comparison& comparison, bool readable) {
   std::vector<Column> columns = {{readable ? "RUN" : "run"}};
   if (!readable) columns.push_back({"name"});
@@ -190,7 +189,7 @@ std::pair<std::vector<Column>, Rows> run_table(const Comparison& comparison, boo
   return {columns, rows};
 }
 
-/// One row for each group.
+/// A table with a row for each group.
 std::pair<std::vector<Column>, Rows> group_table(const Comparison& comparison, bool readable) {
   std::vector<Column> columns;
   for (const auto& title : readable ? key_titles(comparison.keys) : comparison.keys)

@@ -8,11 +8,11 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/pager.hpp"
 #include "runner/report/patch_difference.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 

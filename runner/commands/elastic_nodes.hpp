@@ -35,7 +35,7 @@ class ElasticNodes {
 
   /// The chosen nodes.
   const Place& place() const { return place_; }
-  /// What changed at the last regroup(), e.g. "node 1 (gpu07) was lost, gpu09 joined".
+  /// The changes at the last regroup(), e.g. "node 1 (gpu07) was lost, gpu09 joined".
   const std::string& changes() const { return changes_; }
   /// The recipe to plan for them. If the number of sequences of a step depends on the number of ranks, it is the number that
   /// num_nodes have, if the ranks can share it.

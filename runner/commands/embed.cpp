@@ -27,10 +27,10 @@ Action setup_embed(CLI::App& app) {
       ->required();
   app.add_flag("--jsonl", request.prompts.records, "Standard input, or the file, has one JSON object on each line");
   add_line_options(app, request);
-  app.add_option("--pooling", request.pooling,
-                 "How the states of a text's tokens become its vector. mean: their mean; cls: the first one; last: the "
-                 "last one. "
-                 "Default: what modules.json of the folder says, otherwise mean for encoders and last for other models")
+  app.add_option(
+         "--pooling", request.pooling,
+         "How the states of a text's tokens become its vector. mean: their mean; cls: the first one; last: the last "
+         "one. Default: what modules.json of the folder says, otherwise mean for encoders and last for other models")
       ->check(CLI::IsMember({"mean", "cls", "last"}));
   auto* normalize = app.add_flag_callback(
       "--normalize", [options] { options->request.normalize = "yes"; },

@@ -1,6 +1,7 @@
 #include "runner/commands/front.hpp"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -18,12 +19,55 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/completion.hpp"
-#include "runner/commands/wrapped_help.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
 namespace {
+
+/// The formatter of --help: no line is wider than the terminal, or than 100 characters where there is none.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  WrappedHelp();
+
+  std::string make_option_desc(const CLI::Option* option) const override;
+  std::string make_footer(const CLI::App* app) const override;
+
+ private:
+  size_t width_;
+};
+
+/// Breaks the lines of `text` at spaces. Spaces inside shorter lines stay.
+std::string wrapped(const std::string& text, size_t width) {
+  std::string out;
+  for (const auto& line : split(text, '\n')) {
+    std::string rest = line;
+    if (!out.empty()) out += "\n";
+    while (rest.size() > width) {
+      auto space = rest.rfind(' ', width);
+      if (space == std::string::npos || space == 0) space = rest.find(' ', width);
+      if (space == std::string::npos) break;
+      out += rest.substr(0, space) + "\n";
+      rest.erase(0, space + 1);
+    }
+    out += rest;
+  }
+  return out;
+}
+
+WrappedHelp::WrappedHelp() {
+  const int columns = terminal_width(STDOUT_FILENO);
+  width_ = columns > 0 ? std::max(60, columns) : 100;
+}
+
+std::string WrappedHelp::make_option_desc(const CLI::Option* option) const {
+  return wrapped(CLI::Formatter::make_option_desc(option), width_ - get_column_width());
+}
+
+std::string WrappedHelp::make_footer(const CLI::App* app) const {
+  return wrapped(CLI::Formatter::make_footer(app), width_);
+}
 
 constexpr const char* short_help =
     R"(runner trains what a TOML recipe describes, with any strategy, on any number of devices.
@@ -245,7 +289,8 @@ bool is_of_user(const std::exception& error, const std::vector<std::string>& wor
   return file && std::ranges::find(words, file->path1().string()) != words.end();
 }
 
-/// What was printed may be lost: stdout is a file on a full disk. A reader that has gone away (EPIPE) is no error.
+/// The exit code after stdout is flushed: an error if printed text is lost, because stdout is a file on a full disk. A reader that has
+/// gone away (EPIPE) is no error.
 ExitCode after_output(ExitCode code) {
   errno = 0;
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 
-#include "runner/base/disk_usage.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/ledger/orphans.hpp"
 #include "runner/ledger/trash.hpp"
@@ -57,10 +57,8 @@ int process_in(const std::string& name) {
   if (!name.ends_with(end)) return 0;
   const std::string rest = name.substr(0, name.size() - end.size());
   const auto dot = rest.rfind('.');
-  int pid = 0;
   if (dot == std::string::npos) return 0;
-  const auto [stop, error] = std::from_chars(rest.data() + dot + 1, rest.data() + rest.size(), pid);
-  return error == std::errc() && stop == rest.data() + rest.size() ? pid : 0;
+  return parse_number<int>(std::string_view(rest).substr(dot + 1)).value_or(0);
 }
 
 /// Temporary files of processes that have ended. Those that changed within the last hour stay: another machine may write them.

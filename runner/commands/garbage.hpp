@@ -1,4 +1,4 @@
-// What takes space in the ledger's folder although nothing needs it, by class.
+// The files that take space in the ledger's folder although nothing needs them, by class.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

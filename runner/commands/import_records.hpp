@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// What `runner import` reads: bundle, mlflow, ..., deepspeed.
+/// The sources that `runner import` reads: bundle, mlflow, ..., deepspeed.
 std::vector<std::string> import_sources();
 
 /// `kind`: bundle, mlflow, wandb, tensorboard or csv. `replace`: of a bundle, where there is a conflict. `json`: prints what became of

@@ -19,7 +19,7 @@ struct InferenceResult {
 /// with the code and message of a failure; then a run that had begun is recorded as failed.
 InferenceResult run_inference(const ModelOptions& model, InferenceRequest& request);
 
-/// The same for a verb that writes a line for each input: with --json, prints the summary. Says at the end how many `things` were made.
+/// Runs a verb that writes a line for each input. With --json, prints the summary. Says at the end how many `things` were made.
 ExitCode write_lines_of(const ModelOptions& model, InferenceRequest& request, const std::string& things);
 
 /// Prints the metrics to stdout: a table, or one line of JSON.

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/log_copy.hpp"
@@ -21,7 +22,6 @@
 #include "runner/commands/disk_space.hpp"
 #include "runner/commands/elastic_nodes.hpp"
 #include "runner/commands/place.hpp"
-#include "runner/commands/plugin_check.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recipe_files.hpp"
 #include "runner/commands/run.hpp"

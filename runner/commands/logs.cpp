@@ -6,7 +6,6 @@
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/launch/rank_logs.hpp"
 #include "runner/ledger/foreign_runs.hpp"

@@ -11,19 +11,17 @@
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/log.hpp"
-#include "runner/base/metric_text.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/filter_words.hpp"
-#include "runner/commands/option_checks.hpp"
+#include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/run_id.hpp"
 #include "runner/ledger/run_kinds.hpp"
 #include "runner/report/quantity.hpp"
-#include "runner/report/relative_time.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
 
@@ -157,7 +155,7 @@ std::string readable_cell(const RunOperand& column, const nlohmann::json& cell, 
   if (field && field->kind == FieldKind::duration) return format_duration(cell);
   if (field && field->kind == FieldKind::flag) return cell == true ? "yes" : "no";
   if (cell.is_number_float()) return fmt::format("{:.6g}", cell.get<double>());
-  return first_line(exact_cell(cell));
+  return one_line(exact_cell(cell));
 }
 
 std::string table_of_columns(const std::vector<RunRow>& runs, const RunColumns& columns) {
@@ -187,13 +185,12 @@ int64_t count_entries(const fs::path& folder) {
   return std::distance(fs::directory_iterator(folder, ignored), fs::directory_iterator());
 }
 
-/// What to print if the ledger in `home` has no runs.
+/// The text to print if the ledger in `home` has no runs.
 std::string no_runs(const fs::path& home) {
   if (const auto folders = count_entries(home / "runs"); folders > 0)
     return fmt::format(
         "the ledger in {} has no runs, but {} has {} of earlier ones, with their recipes and checkpoints: continue "
-        "with "
-        "runner run FOLDER/recipe.toml --checkpoint FOLDER/checkpoints/step-...",
+        "with runner run FOLDER/recipe.toml --checkpoint FOLDER/checkpoints/step-...",
         home.string(), (home / "runs").string(), counted(folders, "folder"));
   return fmt::format("no runs in {} yet; start one with: runner run RECIPE.toml (runner init writes a recipe)",
                      home.string());

@@ -2,8 +2,7 @@
 #include <memory>
 
 #include "runner/base/files.hpp"
-#include "runner/commands/check_hook.hpp"
-#include "runner/commands/check_strategy.hpp"
+#include "runner/commands/check_script.hpp"
 #include "runner/commands/command.hpp"
 
 namespace runner {
@@ -18,7 +17,7 @@ Action setup_lua(CLI::App& app) {
   app.add_option("--recipe", *recipe, "Use the options and limits of this recipe");
   return [=, kept = verb] {  // keeps `verb` alive: the option is bound to it
     if (file->ends_with(".lua") && !fs::exists(*file)) throw usage_error("there is no file {}", *file);
-    return is_script_strategy(*file) ? check_strategy(*file, *recipe) : check_hook(*file, *recipe);
+    return check_script(*file, *recipe);
   };
 }
 

@@ -11,7 +11,6 @@
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/readings.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -85,7 +84,7 @@ std::string readable(double value) {
   return count ? fmt::format("{:.0f}", value) : fmt::format("{:.6g}", value);
 }
 
-/// One row for each step or reading: its place, then one cell for each curve, empty if the curve has no point there.
+/// A row for each step or reading: its place, then one cell for each curve, empty if the curve has no point there.
 std::vector<std::vector<std::string>> join_by_step(const std::vector<Points>& curves, Axis axis,
                                                    std::string (*format)(double)) {
   std::map<Place, std::vector<std::string>> rows;

@@ -11,7 +11,6 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/readings.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -76,7 +75,7 @@ Chart curves(const Ledger& ledger, const std::vector<std::string>& runs, const P
     for (const auto& metric : metrics) {
       ChartLine line{.label = metrics.size() == 1 ? names[i] : runs.size() == 1 ? metric : names[i] + " " + metric};
       const auto known = ledger.metric_names(runs[i]);
-      // Of several runs, those without the metric are left out.
+      // If there are several runs, those without the metric are left out.
       if (runs.size() > 1 && std::ranges::find(known, metric) == known.end() && !is_reading(ledger, runs[i], metric)) {
         log::warning("run {} has no metric \"{}\", so it is left out", runs[i], metric);
         continue;
@@ -115,7 +114,7 @@ BarChart memory_bars(const Ledger& ledger, const std::vector<std::string>& runs,
   return chart;
 }
 
-/// The same bars in the largest unit that their longest one reaches.
+/// The chart's bars in the largest unit that the longest one reaches.
 BarChart in_binary_unit(BarChart chart) {
   double most = 0, unit = 1;
   for (const auto& group : chart.groups)

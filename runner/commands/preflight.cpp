@@ -8,19 +8,22 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
-#include "runner/commands/plugin_check.hpp"
+#include "runner/commands/checkpoint_plugin.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/config/validation_metrics.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/image_folder.hpp"
+#include "runner/devices/devices.hpp"
+#include "runner/launch/cluster_plugin.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/lua/known_metrics.hpp"
-#include "runner/lua/order_file.hpp"
+#include "runner/lua/script_file.hpp"
 #include "runner/models/models.hpp"
 #include "runner/report/recommendation.hpp"
 #include "runner/selection/lengths.hpp"
+#include "runner/selection/precision_part.hpp"
 #include "runner/selection/strategy_options.hpp"
 
 namespace runner {
@@ -70,7 +73,7 @@ void check_order(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   lua::load_order_file(state, recipe, diagnostics);
 }
 
-/// Checks the metrics of hooks, as far as a simulated training shows them, and the metric of early stopping.
+/// Checks what hooks log and generate, and the metric of early stopping.
 void check_metrics(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   const auto& stopping = recipe.train.early_stopping;
   const std::string metric = stopping ? stopping->monitor : "";
@@ -289,14 +292,51 @@ std::vector<std::string> input_notes(const Recipe& recipe) {
   if (!lua::trainer_records(recipe, metric) &&
       lua::known_metrics(recipe).recorded(metric) == lua::KnownMetrics::Recorded::maybe)
     notes.push_back(fmt::format(
-        "early_stopping watches `{}`, which no hook logged in a simulated training; the run fails at the first "
-        "validation if no hook has logged it by then",
+        "early_stopping watches `{}`, a name that is in no hook, but hooks compute names; the run fails at the "
+        "first validation if no hook has logged it by then",
         metric));
   return notes;
 }
 
 Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides) {
   return load_whole_recipe(file, overrides, check_inputs);
+}
+
+void check_plugins(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
+  AskedOptions asked;
+  const size_t before = diagnostics.size();
+  const auto look = [&](const std::optional<std::string>& path, auto&& open) {
+    if (!path) return;
+    try {
+      open();
+    } catch (const RecipeError& error) {
+      diagnostics.insert(diagnostics.end(), error.diagnostics().begin(), error.diagnostics().end());
+    }
+  };
+  look(recipe.plugins.cluster_environment, [&] { open_cluster_plugin(recipe, process_environment(), asked); });
+  asked.add(check_checkpoint_io(recipe, diagnostics));
+  std::optional<std::set<std::string>> of_accelerator = std::set<std::string>();
+  look(recipe.plugins.accelerator, [&] { of_accelerator = options_of_accelerator(recipe); });
+  const auto of_precision = options_of_precision(recipe);
+  if (diagnostics.size() > before || !of_precision || !of_accelerator) return;  // not all options are known
+  asked.add(*of_precision);
+  asked.add(*of_accelerator);
+  try {
+    asked.check(recipe.plugins.options, "plugins.options");
+  } catch (const Error& error) {
+    diagnostics.push_back({.place = recipe.origin("plugins.options"),
+                           .code = "unknown-option",
+                           .message = error.what(),
+                           .section = "plugins"});
+  }
+}
+
+void refuse_bad_plugins(const Recipe& recipe) {
+  const auto& plugins = recipe.plugins;
+  if (!plugins.cluster_environment && !plugins.checkpoint_io && !plugins.accelerator) return;
+  std::vector<Diagnostic> diagnostics;
+  check_plugins(recipe, diagnostics);
+  if (!diagnostics.empty()) throw RecipeError(std::move(diagnostics));
 }
 
 }  // namespace runner

@@ -26,4 +26,14 @@ Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>
 /// The recipe with what its data determine (take_data_facts()). Throws RecipeError.
 Recipe with_data_facts(Recipe recipe);
 
+// Finds the mistakes in [plugins] before a run starts.
+
+/// Loads every part in [plugins] and reports its mistakes, and options that no part has. It asks no part to do its work, so it needs
+/// nothing that exists only in a job.
+void check_plugins(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
+
+/// Throws RecipeError with the mistakes of check_plugins(), before a plug-in does any work: a misspelt option of one that finds the other
+/// nodes, or the checkpoint to continue from, must not be ignored.
+void refuse_bad_plugins(const Recipe& recipe);
+
 }  // namespace runner

@@ -11,7 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/commands/recipe_files.hpp"
-#include "runner/ledger/changes.hpp"
+#include "runner/ledger/edits.hpp"
 #include "runner/ledger/run_kinds.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/report/run_differences.hpp"

@@ -1,5 +1,4 @@
-// What a run starts with, recorded so that `runner diff` and `runner rerun` find it: the state of its code, and the files that its
-// recipe names.
+// The record of a run's start, which `runner diff` and `runner rerun` read: the state of its code, and the files that its recipe names.
 #pragma once
 #include <chrono>
 
@@ -23,7 +22,7 @@ void take_over(const nlohmann::json& before, NewRun& run);
 
 class Provenance final : public RunListener {
  public:
-  /// Both must outlive this object.
+  /// `ledger` and `code` must outlive this object.
   Provenance(Ledger& ledger, CodeReader& code) : ledger_(ledger), code_(code) {}
   /// Sets `git` if git has answered within some milliseconds, and the annotations "recipe_files" and "scripts" ({path: digest}). The
   /// ledger keeps the patch, under the digest git.patch.kept, without secret values, and the scripts that contain none. They are

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/disk_usage.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
@@ -13,7 +12,7 @@
 #include "runner/config/config.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/trash.hpp"
-#include "runner/report/relative_time.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {

@@ -14,7 +14,6 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/compiled_memory.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recommend.hpp"
@@ -135,7 +134,7 @@ std::string describe_devices(const Topology& topology) {
              : fmt::format("{} nodes of {} x {}", topology.num_nodes, topology.devices_per_node, what);
 }
 
-/// What a rank does in a step of the chosen plan. With a pipeline: the schedule, and the program of the rank that needs most memory.
+/// The actions of a rank in a step of the chosen plan. With a pipeline: the schedule, and the program of the rank that needs most memory.
 std::string chosen_program(const Choice& choice) {
   const Candidate& chosen = choice.plan();
   const auto* pipeline = chosen.pipeline.get();

@@ -1,4 +1,4 @@
-// What `runner recommend` finds out, for its own output and for the page of `runner ui`.
+// The findings of `runner recommend`, for its own output and for the page of `runner ui`.
 #pragma once
 #include <functional>
 #include <string>

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/scratch_folder.hpp"
@@ -176,7 +177,7 @@ void check_overrides(const LaunchOptions& options) {
       throw usage_error("--exact trains what was recorded, so it takes no --set and no --unset");
 }
 
-/// The same mistakes, in the run's recorded recipe instead of a temporary file.
+/// The error with its mistakes in the run's recorded recipe instead of the temporary file `file`.
 RecipeError in_record_of(const std::string& run, const std::string& file, const RecipeError& error) {
   auto diagnostics = error.diagnostics();
   for (auto& diagnostic : diagnostics)

@@ -4,10 +4,10 @@
 #include "runner/base/files.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/needed_folder.hpp"
 #include "runner/commands/recorded_secrets.hpp"
 #include "runner/commands/requeued_job.hpp"
 #include "runner/commands/run.hpp"
+#include "runner/commands/run_folder.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/ledger/ledger.hpp"
 

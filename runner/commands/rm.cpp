@@ -59,8 +59,7 @@ Action setup_rm(CLI::App& app) {
   add_json_option(app, options->json);
   app.footer(
       "A run in the trash is hidden; its record and its folder stay. A run that is running, or that a running run "
-      "uses, stays "
-      "where it is.\n\n  runner rm last\n  runner rm status:failed before:30d");
+      "uses, stays where it is.\n\n  runner rm last\n  runner rm status:failed before:30d");
   return [options] { return remove_runs(*options); };
 }
 

@@ -11,8 +11,8 @@ namespace runner {
 /// The positional `runs`: names of runs and terms of a filter. Its default is the value of `words`; it is required if that is empty.
 void add_runs_option(CLI::App& app, std::vector<std::string>& words);
 
-/// What a verb does with the runs. A verb that changes or removes runs takes names or a filter. It refuses both together, because users
-/// could remove more runs than they expect.
+/// The use that a verb makes of the runs. A verb that changes or removes runs takes names or a filter. It refuses both together, because
+/// users could remove more runs than they expect.
 enum class ChoiceFor { reading, changing };
 
 /// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds, in the order of
@@ -27,5 +27,16 @@ ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, b
 
 /// Short names for runs in tables and legends: the run's name, with the last part of the id if several have it.
 std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std::string>& ids);
+
+// Filters on the command line.
+
+/// Explains the language of filters in the help of a verb.
+std::string filter_help();
+
+/// The positional FILTER.
+void add_filter_option(CLI::App& app, std::vector<std::string>& words);
+
+/// The words as one filter. Throws FilterError; Error(usage) if the shell took part of a filter as a redirection.
+RunFilter filter_of(const std::vector<std::string>& words);
 
 }  // namespace runner

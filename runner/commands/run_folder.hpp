@@ -1,4 +1,4 @@
-// The files of a run's folder that contain its settings.
+// The files of a run's folder that contain its settings, and the folder for verbs that need it.
 #pragma once
 #include <map>
 #include <optional>
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "runner/base/files.hpp"
+#include "runner/ledger/ledger.hpp"
 #include "runner/selection/plan.hpp"
 
 namespace runner {
@@ -27,5 +28,8 @@ class RunFolder {
   std::map<fs::path, std::optional<std::string>> before_;  ///< empty: the file did not exist
   std::set<fs::path> private_;                             ///< of these, those that only their owner could read
 };
+
+/// The run's folder. Throws Error(usage) if it is missing: why, what is gone with it, and what still works. `verb`: "resumed".
+fs::path needed_folder(const Ledger& ledger, const std::string& run, const std::string& verb);
 
 }  // namespace runner

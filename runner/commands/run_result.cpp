@@ -7,7 +7,6 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
-#include "runner/base/metric_text.hpp"
 #include "runner/base/quantile.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"

@@ -1,4 +1,4 @@
-// What the ledger's row says about a run: its recipe, plan, code, machine and predictions.
+// The content of a run's row in the ledger: its recipe, plan, code, machine and predictions.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,7 +14,7 @@ NewRun run_row(const std::string& home, const Recipe& recipe, const Plan& plan, 
 /// The annotation "predicted".
 nlohmann::json predicted(const Plan& plan);
 
-/// What the model is trained on: "tokens", or "samples" of a model of labels or numbers.
+/// The unit of the training data: "tokens", or "samples" of a model of labels or numbers.
 inline const char* unit_of(const Plan& plan) { return plan.model->task ? "samples" : "tokens"; }
 
 }  // namespace runner

@@ -86,4 +86,12 @@ std::vector<std::string> unset_keys(const std::vector<std::string>& overrides) {
   return keys;
 }
 
+CLI::Validator at_least_one() {
+  auto problem = [](const std::string& text) {
+    const auto value = parse_number<int64_t>(text);  // CLI11 refuses what is not a number
+    return value && *value < 1 ? "must be at least 1, not " + text : std::string();
+  };
+  return CLI::Validator(problem, "POSITIVE");
+}
+
 }  // namespace runner

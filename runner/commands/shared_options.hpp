@@ -40,4 +40,9 @@ void add_overrides(CLI::App& app, std::vector<std::string>& overrides);
 /// The keys of --unset.
 std::vector<std::string> unset_keys(const std::vector<std::string>& overrides);
 
+// Checks of option values that several verbs use.
+
+/// An integer of at least 1.
+CLI::Validator at_least_one();
+
 }  // namespace runner

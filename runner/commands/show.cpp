@@ -22,7 +22,6 @@
 #include "runner/report/curve.hpp"
 #include "runner/report/profile_table.hpp"
 #include "runner/report/quantity.hpp"
-#include "runner/report/relative_time.hpp"
 #include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
@@ -47,7 +46,8 @@ double attempts_seconds(const json& run, double now) {
   const double last = run["ended"].is_null() ? now : run["ended"].get<double>();
   double seconds = 0;
   for (const auto& attempt : run["attempts"])
-    seconds += (attempt["ended"].is_null() ? last : attempt["ended"].get<double>()) - attempt["started"].get<double>();
+    seconds += std::max(
+        0.0, (attempt["ended"].is_null() ? last : attempt["ended"].get<double>()) - attempt["started"].get<double>());
   return seconds;
 }
 
@@ -279,7 +279,8 @@ void print_attempts(const json& run, double now) {
   for (const auto& attempt : run["attempts"]) {
     const double started = attempt["started"],
                  ended = attempt["ended"].is_null() ? now : attempt["ended"].get<double>();
-    rows.push_back({"  " + attempt["number"].dump(), format_ago(started, now), format_duration(ended - started),
+    rows.push_back({"  " + attempt["number"].dump(), format_ago(started, now),
+                    format_duration(std::max(0.0, ended - started)),
                     fmt::format("process {} on {}", attempt["pid"].get<int64_t>(), plain(attempt["host"])),
                     strategy_on_ranks(attempt), field(attempt, "reason") + settings[attempt["number"].dump()]});
   }

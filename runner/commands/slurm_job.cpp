@@ -126,7 +126,7 @@ seconds signal_lead(const Recipe& recipe) {
   return lead;
 }
 
-/// What a job asks for.
+/// The resources that a job asks for.
 struct Wanted {
   int nodes = 1;
   int64_t tasks = 1, gpus = 0;      ///< on each node
@@ -153,8 +153,7 @@ std::optional<SlurmOption> time_limit(const Wanted& wanted, const Recipe& recipe
   if (*limit <= lead)
     throw usage_error(
         "--time {}: Slurm tells the run to stop {} before the limit (train.grace_time = {}, and {} s to requeue the "
-        "job), "
-        "so the limit must be longer than that",
+        "job), so the limit must be longer than that",
         *options.time, write_duration(lead), write_duration(recipe.train.grace_time), time_to_requeue.count());
   if (wanted.time && *limit < *wanted.time + lead)
     notes.push_back(

@@ -8,6 +8,7 @@
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/fit.hpp"
 #include "runner/data/data_meaning.hpp"
+#include "runner/data/table_data.hpp"
 #include "runner/ledger/ledger.hpp"
 
 namespace runner {
@@ -182,6 +183,7 @@ std::vector<std::string> check_data(const LaunchOptions& options, const StartPoi
   auto before = nlohmann::json::object();
   if (auto model = state.find("model"); model != state.end()) before["data.seq_len"] = model->at("seq_len");
   if (auto data = state.find("data"); data != state.end()) before = data->value("meaning", before);
+  const auto learned = state.value("/data/learned"_json_pointer, nlohmann::json());
   auto now = data_meaning(plan.recipe, global_batch_size(plan.recipe, plan.job.data_ranks(), 0), cache_dir);
   std::vector<std::string> notes;
   if (auto changes = changed_meaning(before, now); !changes.empty()) {
@@ -196,6 +198,8 @@ std::vector<std::string> check_data(const LaunchOptions& options, const StartPoi
   if (batch != before.end() && *batch != now["global_batch_size"])
     notes.push_back(fmt::format("a step now takes {} sequences instead of {}; the data continue at the same position",
                                 now["global_batch_size"].dump(), batch->dump()));
+  if (auto note = older_reading_note(plan.recipe.data, learned, plan.recipe.data.train); !note.empty())
+    notes.push_back(std::move(note));
   return notes;
 }
 

@@ -33,7 +33,8 @@ StartPoint choose_start(const LaunchOptions& options, const std::string& home, C
 /// Throws Error(usage) with every difference if the plan's recipe cannot continue from `start`: another model, an
 /// optimizer with other state, or an earlier end. Returns notes for the record about accepted changes.
 std::vector<std::string> check_start(const LaunchOptions& options, const StartPoint& start, const Plan& plan);
-/// The same for data in which the checkpoint's position has another meaning. May read the data.
+/// Throws Error(usage) if the checkpoint's position has another meaning in the plan's data. Returns notes for the record about accepted
+/// changes. May read the data.
 std::vector<std::string> check_data(const LaunchOptions& options, const StartPoint& start, const Plan& plan,
                                     const std::string& cache_dir);
 

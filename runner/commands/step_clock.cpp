@@ -9,7 +9,6 @@
 #include "runner/base/text.hpp"
 #include "runner/ledger/calibrations.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/ledger/timed_runs.hpp"
 #include "strategies/xla/entry.hpp"
 
 namespace runner {

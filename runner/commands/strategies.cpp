@@ -130,7 +130,7 @@ std::string describe(const Entry& entry, const StrategyOption& option) {
   return text;
 }
 
-/// Those with the same options are listed together.
+/// Prints the reducers of a strategy. Those with the same options are listed together.
 void print_reducers(const Entry& entry) {
   const auto [heading, reducers] = reducers_of(entry.name);
   if (reducers.empty()) return;

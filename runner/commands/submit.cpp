@@ -15,7 +15,6 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"

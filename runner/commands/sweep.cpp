@@ -12,7 +12,6 @@
 #include "runner/base/log.hpp"
 #include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/requeued_job.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep_loading.hpp"
@@ -119,6 +118,9 @@ NewSweep new_sweep(const sweep::SweepFile& file, const std::string& path, const 
   sweep.recipe = print_given(load_whole_recipe(file.recipe, file.overrides));
   Secrets secrets;
   sweep.recorded_recipe = recipe_without_secrets(sweep.recipe, secrets);
+  sweep.source = file.source;
+  sweep.space["set"] = secrets.take_from(file.overrides);
+  sweep.space["source"] = secrets.without(recipe_without_secrets(file.source, secrets));
   return sweep;
 }
 
@@ -254,10 +256,11 @@ void take_repaired(Sweeps& store, const SweepRow& row, const std::string& path) 
   sweep::replay_history(search, store, row.id);
   search.check();
   json space = row.space;
-  space["source"] = now.source;
+  Secrets secrets;
+  space["source"] = secrets.without(recipe_without_secrets(now.source, secrets));
   space["file"] = fs::absolute(path).lexically_normal().string();
   space["trials"] = or_null(search.count());
-  store.set_space(row.id, space);
+  store.set_space(row.id, space, now.source);
 }
 
 void warn_if_changed(const SweepRow& row) {

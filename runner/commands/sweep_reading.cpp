@@ -14,7 +14,7 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
-#include "runner/report/relative_time.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/table.hpp"
 #include "runner/sweep/importance.hpp"
 #include "runner/sweep/sweep_lock.hpp"
@@ -239,7 +239,9 @@ ExitCode importance(const SweepReadingOptions& options) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& one : list) rows.push_back({one.parameter, fmt::format("{:.0f} %", 100 * one.share)});
   std::fputs(format_table({{"PARAMETER"}, {"BY ITSELF", true}}, rows).c_str(), stdout);
-  std::puts("these are not parts of one whole, and may add up to more than 100 %: the values of two parameters can be correlated by chance");
+  std::puts(
+      "these are not parts of one whole, and may add up to more than 100 %: the values of two parameters can be "
+      "correlated by chance");
   return ExitCode::done;
 }
 

@@ -14,7 +14,6 @@
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/option_checks.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/launch/rank_logs.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -95,7 +94,7 @@ class Tail {
     attempt_ = newest;
   }
 
-  /// What will be recorded, without the points up to `step`.
+  /// The points that will be recorded, without those up to `step`.
   std::unique_ptr<NewPoints> points_after(const Ledger& ledger, int64_t step) const {
     auto points = std::make_unique<NewPoints>(home_, run_);
     for (const auto& [name, summary] : ledger.summaries(run_)) points->skip(name, std::min(step, summary.step));

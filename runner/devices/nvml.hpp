@@ -1,4 +1,4 @@
-// What NVIDIA's management library (NVML) reports about GPUs. The library is opened at run time, and the part of its C interface
+// The readings of GPUs by NVIDIA's management library (NVML). The library is opened at run time, and the part of its C interface
 // (nvml.h) that is used is declared in nvml.cpp.
 #pragma once
 #include <cstdint>

@@ -17,7 +17,7 @@ struct Level {
   std::vector<std::string> flags;
 };
 
-/// Of two that a CPU has, oneDNN takes the later.
+/// The levels of instruction sets. Of two that a CPU has, oneDNN takes the later.
 const std::vector<Level>& levels() {
   static const std::vector<Level> all = {
       {"avx2", "", {"avx2"}},

@@ -1,6 +1,5 @@
 // The devices of plugins.accelerator, as its library describes them in a process of its own.
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <numeric>
 
@@ -56,10 +55,8 @@ std::vector<int> visible_indices(int count) {
     return indices;
   }
   for (const auto& word : split(listed, ',')) {
-    int index = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), index);
-    const bool number = error == std::errc() && end == word.data() + word.size();
-    if (!number || index < 0 || index >= count || std::ranges::find(indices, index) != indices.end())
+    const int index = parse_number<int>(word).value_or(-1);
+    if (index < 0 || index >= count || std::ranges::find(indices, index) != indices.end())
       throw environment_error(
           "RUNNER_VISIBLE_DEVICES is \"{}\"; it must list different devices of plugins.accelerator, which are {}",
           listed,

@@ -46,7 +46,7 @@ class HttpClient {
 
 /// "https://localhost:80" of "https://localhost:80/path?query": what may be shown to people, because paths and queries may have secrets.
 std::string origin_of_url(const std::string& url);
-/// The same with the path: "https://localhost:80/path".
+/// The address with the path: "https://localhost:80/path".
 std::string page_of_url(const std::string& url);
 
 }  // namespace runner

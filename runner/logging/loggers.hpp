@@ -11,8 +11,8 @@ namespace runner {
 /// Throws Error for what is missing on this machine, before a run begins: libcurl (environment), a server in MLFLOW_TRACKING_URI (usage).
 void check_loggers(const Recipe& recipe);
 
-/// Of the run with this id and folder. `ledger` must outlive them; it gets what a logger has to record about the run. A trial of a sweep
-/// notifies only the targets that want trials.
+/// The loggers of the run with this id and folder. `ledger` must outlive them; it gets what a logger has to record about the run. A
+/// trial of a sweep notifies only the targets that want trials.
 std::vector<std::shared_ptr<RunListener>> make_loggers(const Recipe& recipe, const fs::path& run_dir, Ledger& ledger,
                                                        const std::string& run, bool trial);
 

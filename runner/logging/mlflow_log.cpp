@@ -258,7 +258,7 @@ void MlflowLog::continue_run(const MlflowRun& found) {
   tag_replaced_points(found);
   api_.update_run(found.id, "RUNNING", 0);
   api_.set_tags(found.id, job_.tags);
-  // Those of a request that failed, or of all. MLflow cannot change a param that it has.
+  // The missing params are those of a request that failed, or of all. MLflow cannot change a param that it has.
   auto missing = job_.params;
   std::erase_if(missing, [&](const auto& param) { return found.params.contains(param.first); });
   api_.log_params(found.id, missing);

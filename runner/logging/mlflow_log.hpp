@@ -40,7 +40,7 @@ class MlflowLog final : public RunListener {
   void end(const RunEnd& end) override;
 
  private:
-  /// What the thread needs to know about the run.
+  /// The facts about the run that the thread needs.
   struct Job {
     std::string home, run, name, settings;  ///< settings: a hash of the resolved recipe
     int64_t started_ms = 0, from_step = 0;
@@ -77,7 +77,7 @@ class MlflowLog final : public RunListener {
   /// Waits for the next look or the end. False: give up.
   bool wait(std::chrono::milliseconds time);
   bool given_up();
-  /// One warning until the server answers again.
+  /// Warns once until the server answers again.
   void warn_once(const std::string& problem);
   void warn_incomplete(const std::string& what);
   /// Returns a text that also says how the run gets there. It becomes an event of the run, since MLflow will lack a part of it.
@@ -90,7 +90,7 @@ class MlflowLog final : public RunListener {
   const std::string uri_, experiment_name_;
   MlflowApi api_;
 
-  // Of the thread:
+  // Members of the thread:
   Job job_;
   std::unique_ptr<NewPoints> ledger_;
   std::string experiment_, run_;  ///< ids; empty: not known yet

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/base/xxh3.hpp"
 
 namespace runner {
@@ -18,7 +19,7 @@ const std::string tag_prefix = "runner.metric.";
 /// At most `size` bytes, without a part of a character at the end.
 std::string cut(std::string name, size_t size) {
   if (name.size() <= size) return name;
-  while (size > 0 && (static_cast<unsigned char>(name[size]) & 0xc0) == 0x80) --size;
+  while (size > 0 && unicode::continues(name[size])) --size;
   name.resize(size);
   return name;
 }

@@ -1,4 +1,4 @@
-// What the ledger has of a run when an attempt begins, for loggers that write it again.
+// The ledger's record of a run when an attempt begins, for loggers that write it again.
 #pragma once
 #include <functional>
 #include <map>

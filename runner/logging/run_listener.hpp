@@ -68,7 +68,7 @@ class RunListener {
   virtual void artifact(const std::string& /*kind*/, const std::string& /*path*/, const nlohmann::json& /*fields*/) {}
   /// Called at least 5 times a second.
   virtual void tick() {}
-  /// Also called if begin() was not, because the run failed before its first attempt.
+  /// Called at the end of the run, also if begin() was not called because the run failed before its first attempt.
   virtual void end(const RunEnd&) {}
 };
 

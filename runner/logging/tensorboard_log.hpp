@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// One folder per run, and one file events.out.tfevents.SECONDS.HOST.PID.N per attempt. A record is the length of its event
+/// Writes one folder per run, and one file events.out.tfevents.SECONDS.HOST.PID.N per attempt. A record is the length of its event
 /// (uint64), a checksum of these bytes, the event, and its checksum; the event is a protocol buffer `Event` (TensorFlow,
 /// core/util/event.proto, core/framework/summary.proto). An attempt begins with SessionLog START at the first step, so TensorBoard drops
 /// all values of earlier files, then the resolved recipe, which it shows as text, then all points that the ledger has. So what a resume

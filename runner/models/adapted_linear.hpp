@@ -18,7 +18,7 @@ struct LowRank {
 torch::Tensor lora_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                           const LowRank& adapter, const WeightGradients::Pointer& later = {});
 
-/// The same with magnitudes m [out], in fp32 or wider. Also saves the sum that is multiplied by m / n, [N, out].
+/// lora_linear() with magnitudes m [out], in fp32 or wider. Also saves the sum that is multiplied by m / n, [N, out].
 torch::Tensor dora_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                           const LowRank& adapter, const torch::Tensor& magnitude,
                           const WeightGradients::Pointer& later = {});

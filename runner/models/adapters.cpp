@@ -28,7 +28,7 @@ bool names_module(const std::string& pattern, const ModuleNames& module) {
   return names_module(pattern, module.ours) || names_module(pattern, module.theirs);
 }
 
-/// The same for a module that the named one contains.
+/// Whether the pattern names the module, or one that contains it.
 bool is_inside(const std::string& pattern, const ModuleNames& module) {
   for (const auto* name : {&module.ours, &module.theirs})
     for (auto end = name->size(); end != std::string::npos && end > 0; end = name->rfind('.', end - 1))

@@ -30,7 +30,7 @@ torch::Tensor attention_of_rows(const torch::Tensor& q, const torch::Tensor& k, 
                                 const PlacedDropout& dropout, const AttentionForm& form,
                                 const TokenPositions& positions);
 
-/// The same without dropout, in rows that are one sequence each.
+/// attention_of_rows() without dropout, in rows that are one sequence each.
 torch::Tensor undropped_attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                   const AttentionForm& form = {});
 

@@ -44,7 +44,7 @@ struct AttentionShape {
   float score_scale() const { return scale() * std::numbers::log2e_v<float>; }
 };
 
-/// One head of [B, T, heads, head_dim].
+/// The rows of one head of a tensor [B, T, heads, head_dim].
 template <class Element>
 struct HeadRows {
   Element* data;

@@ -16,7 +16,7 @@ namespace runner {
 /// and the FLOPs equal those without chunks. Saved for backward: the gradients of hidden, weight and bias (in weight's
 /// dtype; summed in fp32 if there are several chunks). Backward works only once, because it scales in place.
 ///
-/// Of a divided vocabulary, weight and bias have this rank's rows. Three values per token are gathered in each chunk, and all ranks
+/// With a divided vocabulary, weight and bias have this rank's rows. Three values per token are gathered in each chunk, and all ranks
 /// return the same loss. The gradient of hidden is this rank's part of a sum over the ranks. A target outside of the vocabulary is
 /// refused.
 torch::Tensor chunked_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,

@@ -9,10 +9,10 @@ namespace runner {
 void cross_entropy_rows(uint16_t* logits, int64_t rows, int64_t columns, const int64_t* targets, int64_t ignored,
                         float* losses);
 
-/// The same in two steps, if the columns are a part of the logits. First the largest logit of each row, and the sum of
-/// exp(logit - largest).
+/// The first of two steps that replace cross_entropy_rows() if the columns are a part of the logits: the largest logit of each row, and
+/// the sum of exp(logit - largest).
 void softmax_sums(const uint16_t* logits, int64_t rows, int64_t columns, float* largest, float* sums);
-/// Then the logits are overwritten by exp(logit - log_sum), minus 1 for the target; -1: it is not among the columns.
+/// The second step: the logits are overwritten by exp(logit - log_sum), minus 1 for the target; -1: it is not among the columns.
 void softmax_gradients(uint16_t* logits, int64_t rows, int64_t columns, const int64_t* targets, const float* log_sums);
 
 }  // namespace runner

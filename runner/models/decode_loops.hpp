@@ -14,7 +14,7 @@ void arrange_for_bfloat16(const float* x, float* arranged, int64_t count);
 /// y[r * out + o] = sum over i of weight[o * in + i] x[r * in + i], for o in [begin, end) and r < rows <= product_rows_max.
 void product_of_rows(const float* weight, const float* x, float* y, int64_t rows, int64_t in, int64_t out,
                      int64_t begin, int64_t end);
-/// The same; the rows of x are arranged.
+/// The product with bfloat16 weights; the rows of x are arranged.
 void product_of_rows(const uint16_t* weight, const float* x, float* y, int64_t rows, int64_t in, int64_t out,
                      int64_t begin, int64_t end);
 

@@ -68,7 +68,7 @@ struct PlacedDropout {
   bool drops() const { return p > 0; }
   /// x multiplied by the mask and 1 / (1 - p); x itself if nothing is dropped.
   torch::Tensor operator()(const torch::Tensor& x) const;
-  /// The same, in place.
+  /// Multiplies x by the mask and 1 / (1 - p) in place.
   torch::Tensor apply_to(torch::Tensor x) const;
 };
 
@@ -78,7 +78,7 @@ class Dropout {
   Dropout(double p, uint64_t block_index) : p_(p), block_index_(block_index) {}
   bool active(const ForwardContext& context) const { return p_ > 0 && context.training; }
   double p() const { return p_; }
-  /// Of tensors whose first dimension has the tokens of all rows.
+  /// The place of the mask of tensors whose first dimension has the tokens of all rows.
   MaskPlace place(const ForwardContext& context, DropoutSite site) const;
   /// Applies dropout to the stream in place and returns x. x must not be a leaf or a tensor that autograd has saved.
   torch::Tensor operator()(torch::Tensor x, const ForwardContext& context, DropoutSite site) const;

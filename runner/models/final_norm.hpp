@@ -1,4 +1,4 @@
-// What heads of decoders have in common: the final norm of hidden states, which embeddings of texts need without the rest of the head.
+// The common part of heads of decoders: the final norm of hidden states, which embeddings of texts need without the rest of the head.
 #pragma once
 #include "strategies/collective/libtorch.hpp"
 

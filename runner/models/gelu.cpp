@@ -22,7 +22,7 @@ constexpr int64_t piece = 2048;
 
 void overwrite(float* x, float* y, int64_t count, Gelu form) { gelu_with_derivative(x, y, count, form); }
 
-/// The same for bfloat16, with fp32 arithmetic.
+/// overwrite() for bfloat16, with fp32 arithmetic.
 void overwrite(at::BFloat16* x, at::BFloat16* y, int64_t count, Gelu form) {
   std::array<float, piece> wide, value;
   auto *in = reinterpret_cast<uint16_t*>(x), *out = reinterpret_cast<uint16_t*>(y);

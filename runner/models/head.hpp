@@ -12,7 +12,7 @@
 
 namespace runner {
 
-/// What a head does with logits before the loss.
+/// The changes that a head makes to logits before the loss.
 struct LogitForm {
   double divisor = 1;  ///< logits are divided by it
   double softcap = 0;  ///< then they become cap * tanh(logit / cap); 0: no cap
@@ -55,7 +55,7 @@ class Head : public Block, public FinalNorm {
     auto normed = norm_(x);
     return form_.divisor == 1 ? normed : normed.mul_(1 / form_.divisor);
   }
-  /// Those of the token at `position` of each sequence.
+  /// The hidden states of the token at `position` of each sequence.
   torch::Tensor last_states(const torch::Tensor& input, const Stream& stream, int64_t position) {
     if (input.dim() == 3) return hidden_states(input.select(1, position).contiguous());
     return stream.enter(hidden_states(input))

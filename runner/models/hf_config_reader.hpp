@@ -41,7 +41,7 @@ class HfConfigReader {
   }
 
   bool has(const char* key) const { return contains(key) && !config_.at(key).is_null(); }
-  /// Also for a key that is null.
+  /// Whether the key is there, also with null.
   bool contains(const char* key) const {
     read_.insert(key);
     return config_.contains(key);

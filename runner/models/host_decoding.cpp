@@ -143,7 +143,7 @@ Tensor host_rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, const 
 
 namespace {
 
-/// One key head of one row.
+/// Computes the attention of one key head of one row.
 template <class Element>
 void decode_head(const Tensor& q, const Element* keys, const Element* values, int64_t count, const AttentionForm& form,
                  int64_t place, int64_t group, const Tensor& result) {

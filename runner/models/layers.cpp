@@ -97,7 +97,7 @@ class PartialLinear : public torch::autograd::Function<PartialLinear> {
 
 }  // namespace
 
-/// What computes the gradient of the weight, if its backward does not.
+/// The object that computes the gradient of the weight, if its backward does not.
 WeightGradients::Pointer Linear::later(const Tensor& x, const ForwardContext& context) const {
   if (context.weight_gradients || !context.tensor_axis || columns_) return context.weight_gradients;
   return TensorAxis::during_sum(x);

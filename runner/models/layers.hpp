@@ -61,7 +61,8 @@ class Linear {
     return complete(product(x, context, context.output_unused), context, context.output_unused);
   }
 
-  /// The same in two steps. The product on this rank: of a row-parallel matrix without the bias, and before the sum over the ranks.
+  /// The two steps of operator(). product() is the product on this rank: of a row-parallel matrix without the bias, and before the sum over
+  /// the ranks.
   torch::Tensor product(const torch::Tensor& x, const ForwardContext& context, bool unused = false) const;
   torch::Tensor complete(torch::Tensor products, const ForwardContext& context, bool unused = false) const;
   /// The sum of two row-parallel products, with one sum over the ranks.
@@ -101,7 +102,7 @@ class RmsNorm {
  public:
   RmsNorm(const Model& model, const std::string& name, double eps, StoredWeight stored = StoredWeight::plain);
   torch::Tensor operator()(const torch::Tensor& x) const;
-  /// The same; if the ranks of `axis` divide the weight, x has this rank's columns of the rows.
+  /// The norm of rows x; if the ranks of `axis` divide the weight, x has this rank's columns of the rows.
   torch::Tensor operator()(const torch::Tensor& x, const TensorAxis* axis) const;
 
  private:

@@ -11,8 +11,8 @@ namespace runner {
 /// Valid values of `model.name`.
 const std::vector<std::string>& model_families();
 
-/// What a row of tokens is: one sequence, or several that do not see each other (packed_fields() of token_batch.hpp). Of models with
-/// model.num_labels: a text and padding, or two texts and padding (text_fields()); one_sequence means `text`.
+/// The content of a row of tokens: one sequence, or several that do not see each other (packed_fields() of token_batch.hpp). For models
+/// with model.num_labels: a text and padding, or two texts and padding (text_fields()); one_sequence means `text`.
 enum class RowKind { one_sequence, packed, text, text_pair };
 
 /// Blocks "embedding", "blocks.0" ... "blocks.N-1", "head", with FLOPs at sequence length
@@ -26,7 +26,7 @@ enum class RowKind { one_sequence, packed, text, text_pair };
 ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_len,
                     RowKind rows = RowKind::one_sequence, const TensorDivision& division = {},
                     const ContextDivision& context = {});
-/// The same with rows as the recipe's data have, and changed as [fine_tune] says (adapters.hpp).
+/// The spec of a recipe's model, with rows as its data have, and changed as [fine_tune] says (adapters.hpp).
 ModelSpec make_spec(const Recipe& recipe, int64_t vocab_size, int64_t seq_len, const TensorDivision& division = {},
                     const ContextDivision& context = {});
 /// Why so many ranks cannot share the recipe's matrices, with the nearest number that can; nullopt if they can.
@@ -64,7 +64,7 @@ struct HfTensor {
   bool replaceable = false;
   std::optional<HfRows> rows = {};  ///< the parameter is a part of the tensor, as in Phi-3 and GPT-NeoX
 };
-/// One for each of spec.stored(), in that order.
+/// The tensors of the parameters of spec.stored(), in that order.
 std::vector<HfTensor> hf_names(const Recipe::Model& model, const ModelSpec& spec);
 /// Tensors in a Hugging Face folder that are not parameters (buffers, the tied head).
 bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name);

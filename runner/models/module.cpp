@@ -2,15 +2,10 @@
 
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/models/decoder/module.hpp"
-#include "runner/models/encoder/module.hpp"
-#include "runner/models/gpt/module.hpp"
-#include "runner/models/mlp/module.hpp"
+#include "runner/models/family_modules.hpp"
 #include "runner/models/plugin/module.hpp"
 #include "runner/models/profiler.hpp"
 #include "runner/models/record_profiles.hpp"
-#include "runner/models/resnet/module.hpp"
-#include "runner/models/vit/module.hpp"
 
 namespace runner {
 

@@ -22,10 +22,10 @@ struct Piece {
   bool diagonal = false;  ///< the keys are those at the places of the queries, and each query sees those up to its own
   bool first = false;     ///< no other part of the queries has been computed
 
-  /// Of a tensor [B, tokens, ...].
+  /// The piece's part of a tensor [B, tokens, ...].
   Tensor of_queries(const Tensor& x) const { return of(x, queries); }
   Tensor of_keys(const Tensor& x) const { return of(x, keys); }
-  /// Of a tensor [B, heads, queries].
+  /// The piece's part of a tensor [B, heads, queries].
   Tensor of_statistics(const Tensor& x) const {
     return x.narrow(0, run.row, run.rows).narrow(2, queries.index, queries.length);
   }
@@ -156,7 +156,7 @@ class Scores {
   Tensor of_keys(const Tensor& x) const {
     return by_head(piece_.of_keys(x)).reshape({batches(), piece_.keys.length, x.size(-1)});
   }
-  /// Of [B, H, queries] -> [B * KV, group * queries, 1].
+  /// The statistics of the piece: [B, H, queries] -> [B * KV, group * queries, 1].
   Tensor of_statistics(const Tensor& x) const {
     return piece_.of_statistics(x).reshape({batches(), group_ * piece_.queries.length, 1});
   }

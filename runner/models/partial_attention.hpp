@@ -22,7 +22,7 @@ struct QueryRun {
 /// tokens of packed rows in their sequences; undefined: each row is a sequence.
 std::vector<QueryRun> query_runs(const std::vector<TokenSpan>& tokens, int64_t rows, const torch::Tensor& positions);
 
-/// What the parts have in common.
+/// The facts that all parts have in common.
 struct PartialForm {
   AttentionForm form = {};
   PlacedDropout dropout = {};  ///< of probabilities [B, heads, queries, keys]
@@ -38,7 +38,7 @@ struct PartialForm {
 /// or fp64 for fp64.
 class PartialAttention {
  public:
-  /// Both must outlive it.
+  /// `q` and `form` must outlive this object.
   PartialAttention(const torch::Tensor& q, const PartialForm& form);
   void add(const torch::Tensor& k, const torch::Tensor& v, const std::vector<TokenSpan>& tokens);
   /// The result [B * queries, H * head_dim], in the dtype of q.

@@ -11,7 +11,7 @@
 
 namespace runner {
 
-/// What a spec was made from.
+/// The source that a spec was made from.
 struct ModelSource {
   Recipe recipe = {};  ///< only [model], [fine_tune] and plugins.converted count
   RowKind rows = RowKind::one_sequence;
@@ -32,7 +32,7 @@ struct StageQuestion {
   int ranks = 1, rank = 0;
 };
 
-/// What recorded memory depends on, besides the source.
+/// The facts that recorded memory depends on, besides the source.
 struct ProfileQuestion {
   int64_t micro_batch_size = 1, loss_chunk_tokens = 0;
   PrecisionPolicy precision = {};

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr const char* purpose = "the prediction of memory";
 
-/// What this process knows about one source.
+/// The knowledge of this process about one source.
 struct Answers {
   KnownProfiles known;
   std::optional<ProfileFile> file;
@@ -38,7 +38,7 @@ bool fit(const BlockProfiles& profiles, const ModelSpec& model, const std::vecto
   return true;
 }
 
-/// What this process knows about all sources, which share one worker.
+/// The knowledge of this process about all sources, which share one worker.
 class Knowledge {
  public:
   static Knowledge& get() {

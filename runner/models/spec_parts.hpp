@@ -53,7 +53,7 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
 /// The last block of models that predict labels or numbers: head.weight [outputs, dim] and head.bias, as torch.nn.Linear draws
 /// them; with `init_std` only the weight, drawn from normal(0, init_std).
 BlockSpec task_head_block(int64_t dim, int64_t outputs, std::optional<double> init_std = {});
-/// The same behind a norm, for one of the `tokens` tokens of a row.
+/// The block `head` behind a norm, for one of the `tokens` tokens of a row.
 BlockSpec one_token_head(BlockSpec head, std::vector<ParameterSpec> norm, int64_t tokens);
 /// The last block of decoders with model.num_labels (text_label_head.hpp).
 BlockSpec text_label_head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t seq_len);
@@ -61,5 +61,15 @@ BlockSpec text_label_head_block(const Recipe::Model& model, std::vector<Paramete
 /// The last block: `norm` parameters, then the head's matrix unless it is tied.
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
                      const TensorDivision& division);
+
+// The collectives of attention on ranks that share the tokens of each row (context_attention.hpp). Torch-free.
+
+/// The attention of a block, on this rank of the tensor axis.
+struct AttentionSize {
+  int64_t heads = 0, key_heads = 0, head_dim = 0;
+};
+
+/// Adds what the ranks of a context axis exchange. If one rank has complete rows, it adds nothing.
+void add_context_traffic(BlockSpec& block, const AttentionSize& size, const ContextDivision& context);
 
 }  // namespace runner

@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// What a block knows about the rows of its input.
+/// The knowledge of a block about the rows of its input.
 class Stream {
  public:
   Stream(const torch::Tensor& input, const ForwardContext& context)

@@ -6,7 +6,7 @@
 
 namespace runner {
 
-/// As transformers' ...ForSequenceClassification of decoders. Norm is the final norm of hidden states.
+/// The head of transformers' ...ForSequenceClassification of decoders. Norm is the final norm of hidden states.
 template <typename Norm>
 class TextLabelHead : public TaskHead, public FinalNorm {
  public:

@@ -27,11 +27,21 @@ struct Projection {
 Counted counted(const Tensor& hidden, const Projection& cast, const Tensor& targets, int64_t start, int64_t count) {
   Counted chunk;
   chunk.index = targets.narrow(0, start, count).ne(ignored_target).nonzero().squeeze(1) + start;
-  if (!chunk.any()) return chunk;
   chunk.rows = hidden.index_select(0, chunk.index);
   chunk.targets = targets.index_select(0, chunk.index);
   chunk.logits = cast.part.join(at::linear(chunk.rows, cast.weight, cast.bias)).to(loss_dtype(hidden));
   return chunk;
+}
+
+/// Calls use(chunk) for each chunk with tokens that count. If one chunk has all tokens, also for none: the loss may gather those of other
+/// ranks, which call it as often.
+template <typename Use>
+void for_each_counted(const Tensor& hidden, const Projection& cast, const Tensor& targets, int64_t chunk_tokens,
+                      Use&& use) {
+  if (chunk_tokens == 0) return use(counted(hidden, cast, targets, 0, hidden.size(0)));
+  for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
+    if (auto chunk = counted(hidden, cast, targets, start, count); chunk.any()) use(std::move(chunk));
+  });
 }
 
 Projection cast_to(const Tensor& hidden, const Tensor& weight, const LogitOptions& options) {
@@ -58,9 +68,7 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
     Tensor weight_gradient, bias_gradient;
     if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(loss_dtype(hidden)));
     if (weight.requires_grad()) weight_gradient = at::zeros_like(weight, weight.options().dtype(loss_dtype(hidden)));
-    for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
-      auto chunk = counted(hidden, cast, targets, start, count);
-      if (!chunk.any()) return;
+    for_each_counted(hidden, cast, targets, chunk_tokens, [&](Counted chunk) {
       chunk.logits.requires_grad_(true);
       Tensor sum, gradient;
       {
@@ -98,10 +106,8 @@ Tensor chunked_token_loss(const Tensor& hidden, const Tensor& weight, const Tens
     return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, options, given(options.bias));
   const auto cast = cast_to(hidden, weight, options);
   auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
-  for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
-    auto chunk = counted(hidden, cast, targets, start, count);
-    if (chunk.any()) total.add_(summed(chunk, loss, options.softcap));
-  });
+  for_each_counted(hidden, cast, targets, chunk_tokens,
+                   [&](const Counted& chunk) { total.add_(summed(chunk, loss, options.softcap)); });
   return total;
 }
 

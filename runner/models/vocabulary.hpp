@@ -17,7 +17,7 @@ struct VocabularyPart {
   torch::Tensor join(const torch::Tensor& logits) const { return axis ? axis->join_columns(logits, sizes()) : logits; }
 };
 
-/// What losses need to know of the logits of hidden states x, in addition to x and W: they are x W^T + bias.
+/// The facts about the logits of hidden states x that losses need in addition to x and W: logits are x W^T + bias.
 struct LogitOptions {
   VocabularyPart part = {};
   double softcap = 0;       ///< then they become cap * tanh(logit / cap); 0: no cap

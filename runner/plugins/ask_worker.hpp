@@ -1,4 +1,4 @@
-// What a plug-in that needs LibTorch says about itself: `runner` has no LibTorch, so a process of runner-worker opens the library.
+// The statements of a plug-in that needs LibTorch about itself: `runner` has no LibTorch, so a process of runner-worker opens the library.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@ namespace runner {
 nlohmann::json ask_worker(const std::string& flag, const nlohmann::json& request, const std::string& key,
                           const std::map<std::string, std::string>& environment = {});
 
-/// The same about a library of [plugins] with its options. Asks once for each state of the library and each set of options. Thread-safe.
-/// Throws Error(usage) also if there is no such file.
+/// The answer of ask_worker() about a library of [plugins] with its options. Asks once for each state of the library and each set of
+/// options. Thread-safe. Throws Error(usage) also if there is no such file.
 nlohmann::json ask_about_part(const std::string& flag, const std::string& library, const nlohmann::json& options,
                               const std::string& key);
 

@@ -64,7 +64,7 @@ class CheckpointIO {
   virtual std::vector<std::string> names(const std::string& run) = 0;
 };
 
-/// What a library exports. The first member never changes its place. A part that a library does not have is null.
+/// The exports of a library. The first member never changes its place. A part that a library does not have is null.
 /// The options that a function gets end with the call: copy what is needed later.
 struct Library {
   uint32_t version = parts::version;

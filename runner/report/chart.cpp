@@ -28,7 +28,7 @@ ChartPoints smoothed(const ChartPoints& points, double weight) {
 namespace {
 
 std::vector<double> linear_ticks(double low, double high, int most) {
-  // Of values that differ by rounding only, several ticks would be the same number.
+  // Several ticks would be the same number if the values differ by rounding only.
   if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) return {low};
   const double parts = std::max(1, most - 1), rough = high / parts - low / parts;  // high - low may be too large
   const double power = std::pow(10, std::floor(std::log10(rough)));

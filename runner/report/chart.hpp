@@ -54,7 +54,7 @@ struct Range {
   /// Where `value` is, from 0 (low) to 1 (high). Both are equal: 0.5.
   double place(double value, bool logarithmic) const;
 };
-/// Of the values that can be drawn: finite, and with a logarithmic axis positive. First of x, then of y.
+/// The ranges of x and of y, of the values that can be drawn: finite, and with a logarithmic axis positive.
 std::pair<Range, Range> ranges_of(const Chart& chart);
 
 }  // namespace runner

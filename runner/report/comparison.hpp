@@ -55,7 +55,7 @@ struct RunGroup {
 /// In the order of the values.
 std::vector<RunGroup> grouped(const std::vector<ComparedRun>& runs, const std::vector<std::string>& keys);
 
-/// Of the finite values of a group.
+/// The spread of the finite values of a group.
 struct Spread {
   int64_t count = 0;
   double mean = 0, deviation = 0, best = 0;  ///< the sample's standard deviation; NaN for a single value

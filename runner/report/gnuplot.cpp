@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "runner/base/capture.hpp"
+#include "runner/base/error.hpp"
 #include "runner/base/quoting.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
@@ -16,13 +17,13 @@ namespace runner {
 namespace {
 
 // Okabe and Ito's colours, which people with colour blindness can tell apart (Color Universal Design, 2008).
-constexpr std::array<const char*, 7> colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                "#e69f00", "#56b4e9", "#000000"};
+constexpr std::array<const char*, 7> line_colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                                     "#e69f00", "#56b4e9", "#000000"};
 
 /// Larger numbers are undefined for gnuplot.
 double drawable(double value) { return std::clamp(value, -8.9e307, 8.9e307); }
 
-constexpr size_t dashes = 4;  // gnuplot's dash types 1 (solid) to 4, for lines with the same colour
+constexpr size_t dash_types = 4;  // gnuplot's dash types 1 (solid) to 4, for lines with the same colour
 
 std::string head(const std::string& terminal, const std::string& output, ImageSize size, const std::string& title) {
   std::string out = fmt::format(
@@ -111,8 +112,8 @@ std::string gnuplot_script(const Chart& chart, const std::string& terminal, cons
   std::vector<std::string> plots;
   for (size_t i = 0; i < chart.lines.size(); ++i) {
     const auto& line = chart.lines[i];
-    const std::string colour = colours[i % colours.size()], number = std::to_string(i);
-    const size_t dash = i / colours.size() % dashes + 1;
+    const std::string colour = line_colours[i % line_colours.size()], number = std::to_string(i);
+    const size_t dash = i / line_colours.size() % dash_types + 1;
     const bool smooth = !line.smooth.empty();
     out += data_block("raw" + number, line.points, chart);
     if (smooth) out += data_block("smooth" + number, line.smooth, chart);
@@ -147,7 +148,7 @@ std::string gnuplot_script(const BarChart& chart, const std::string& terminal, c
   out += fmt::format("set xtics rotate by -20 ({})\n$bars << END_OF_DATA\n{}END_OF_DATA\n", labels, rows);
   std::vector<std::string> plots;
   for (size_t i = 0; i < chart.names.size(); ++i)
-    plots.push_back(fmt::format("$bars using {} lc rgb '{}' title {}", i + 1, colours[i % colours.size()],
+    plots.push_back(fmt::format("$bars using {} lc rgb '{}' title {}", i + 1, line_colours[i % line_colours.size()],
                                 gnuplot_string(chart.names[i])));
   return out + "plot " + join(plots, ", \\\n  ") + "\n";
 }

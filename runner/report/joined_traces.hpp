@@ -4,7 +4,7 @@
 
 namespace runner {
 
-/// Joins trace-rank-N.json of `folder` (train/trace_file.hpp) into trace.json. Returns its path, or an empty one if there are none.
+/// Joins trace-rank-N.json of `folder` (train/profile.cpp) into trace.json. Returns its path, or an empty one if there are none.
 std::filesystem::path join_traces(const std::filesystem::path& folder);
 
 }  // namespace runner

@@ -8,7 +8,7 @@ namespace runner {
 std::string unified_diff(const std::string& a, const std::string& b, const std::string& name_a,
                          const std::string& name_b);
 
-/// What differs between two patches of one commit, file by file: the changes of a file that only one of them changes, and for a file
+/// The differences between two patches of one commit, file by file: the changes of a file that only one of them changes, and for a file
 /// that both change differently the unified diff of their changes. Files that both change alike are left out.
 std::string patch_difference(const std::string& a, const std::string& b, const std::string& name_a,
                              const std::string& name_b);

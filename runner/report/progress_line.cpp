@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "runner/base/metric_text.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"

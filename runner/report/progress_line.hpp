@@ -21,7 +21,7 @@ struct BarStyle {
   bool unicode = true;
   bool color = false;
 };
-/// The same with a bar, without the learning rate. Leaves out the least important fields if the terminal is too narrow.
+/// The line of plain_line() with a bar, without the learning rate. Leaves out the least important fields if the terminal is too narrow.
 std::string bar_line(const ProgressState& state, const BarStyle& style);
 
 }  // namespace runner

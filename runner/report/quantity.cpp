@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -26,6 +27,17 @@ std::string quantity(const std::string& name, const nlohmann::json& value) {
   if (name.ends_with("_s") && !name.ends_with("per_s")) return format_duration(number);
   if (name.ends_with("seconds")) return format_duration(number);
   return value.is_number_integer() ? std::to_string(value.get<int64_t>()) : fmt::format("{:.6g}", number);
+}
+
+std::string format_ago(double time, double now) {
+  const double seconds = now - time;
+  constexpr double minute = 60, hour = 60 * minute, day = 24 * hour;
+  if (seconds < 5) return "just now";
+  if (seconds < minute) return fmt::format("{:.0f} s ago", seconds);
+  if (seconds < hour) return fmt::format("{} min ago", static_cast<int>(seconds / minute));
+  if (seconds < 2 * day) return fmt::format("{} h ago", static_cast<int>(seconds / hour));
+  if (seconds < 30 * day) return fmt::format("{} days ago", static_cast<int>(seconds / day));
+  return format_time(time).substr(0, 10);
 }
 
 }  // namespace runner

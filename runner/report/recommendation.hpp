@@ -31,7 +31,7 @@ struct Recommendation {
 
 /// The global batch as a product: "micro-batch 8 x 2 ranks x 2 accumulated = 32 sequences".
 std::string batch_text(const Job& job);
-/// The same with what a row is: "... = 16 sequences of 128 tokens a step".
+/// The product of batch_text() with what a row is: "... = 16 sequences of 128 tokens a step".
 std::string step_size_text(const Job& job);
 
 /// The text of one screen. `all`: includes candidates that cannot run, with the reason.

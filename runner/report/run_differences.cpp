@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -24,7 +25,7 @@ json value_or_null(const json& object, const char* key) {
   return object.is_object() && object.contains(key) ? object.at(key) : json();
 }
 
-/// What is compared of the state of the code. A patch counts by its digest.
+/// The compared part of the state of the code. A patch counts by its digest.
 json code_of(const json& run) {
   const json git = run.at("git");
   json code = {{"build", value_or_null(run, "build_id")},
@@ -55,7 +56,7 @@ double seconds_of(const json& run) {
   double seconds = 0;
   for (const auto& attempt : run.at("attempts")) {
     const json& ended = attempt.at("ended").is_null() ? attempt.at("heartbeat") : attempt.at("ended");
-    seconds += ended.get<double>() - attempt.at("started").get<double>();
+    seconds += std::max(0.0, ended.get<double>() - attempt.at("started").get<double>());
   }
   return seconds;
 }

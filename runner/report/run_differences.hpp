@@ -1,4 +1,4 @@
-// What differs between two runs, from their records (Ledger::show()).
+// The differences between two runs, from their records (Ledger::show()).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -43,7 +43,7 @@ enum class Results {
 };
 DifferenceList result_differences(const nlohmann::json& a, const nlohmann::json& b, Results results);
 
-/// What of a run's host (facts of this machine as JSON) can change the numbers of a training: {"cpu", "cores", "cuda": [{name,
+/// The facts of a run's host (facts of this machine as JSON) that can change the numbers of a training: {"cpu", "cores", "cuda": [{name,
 /// memory_bytes, major, minor}], "avx2", "avx512", "onednn_isa"}.
 nlohmann::json hardware_of(const nlohmann::json& host);
 

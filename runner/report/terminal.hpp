@@ -1,4 +1,4 @@
-// Properties of the terminal: its width, its encoding, and the width of a text on it.
+// Properties of the terminal: its width, its encoding, and the width of a text on it. Long texts go through a pager.
 #pragma once
 #include <string>
 #include <string_view>
@@ -26,5 +26,8 @@ std::string cut_to_width(std::string_view text, int width);
 
 /// Prints a line on stdout: as it is, or as terminal_text() if stdout is a terminal.
 void print_line(const std::string& text);
+
+/// Prints `text` to stdout, through $PAGER (default `less`) if stdout is a terminal. An empty PAGER means no pager.
+void show_page(const std::string& text);
 
 }  // namespace runner

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "runner/base/quoting.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
@@ -37,11 +38,10 @@ std::string coloured(const std::string& text, size_t line) {
   return fmt::format("\x1b[{}m{}\x1b[0m", colours[line % colours.size()], text);
 }
 
-/// A character of Unicode as UTF-8.
 std::string braille(unsigned dots) {
-  const unsigned code = 0x2800 + dots;
-  return {static_cast<char>(0xe0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3f)),
-          static_cast<char>(0x80 | (code & 0x3f))};
+  std::string character;
+  unicode::append(character, 0x2800 + dots);
+  return character;
 }
 
 /// The area of the lines. A dot is a point of a Braille character, or a whole cell.

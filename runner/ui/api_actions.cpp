@@ -1,4 +1,4 @@
-// What the page may change: tags, notes, name, group and archived of a run, and whether it goes on.
+// The changes that the page may make: tags, notes, name, group and archived of a run, and whether it goes on.
 #include <signal.h>
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-// What differs between runs: keys of the recipe, code, environment, results.
+// The differences between runs: keys of the recipe, code, environment, results.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -22,7 +22,7 @@ void flatten(const json& value, const std::string& key, std::map<std::string, js
   if (!value.is_null()) into[key] = value;
 }
 
-/// What is compared in one of the four parts.
+/// The values of a run that are compared, in four parts.
 struct ComparedRun {
   std::string id, metric;
   std::map<std::string, json> config, code, environment, results;

@@ -23,7 +23,7 @@ json null_or(const sqlite::Statement& row, int column) {
   return row.is_null(column) ? json() : json_number(row.real(column));
 }
 
-/// What a table shows of a run besides its RunRow: progress, speed, memory, a small curve.
+/// Reads the cells of a run in a table besides its RunRow: progress, speed, memory, a small curve.
 class RowReader {
  public:
   explicit RowReader(sqlite::Database& database)
@@ -237,7 +237,7 @@ ChosenRuns chosen_runs(const Api& api, const Request& request, size_t most) {
 
 namespace {
 
-/// What can stand at the cursor of a filter's field; offsets are bytes of the text.
+/// The completions at the cursor of a filter's field; offsets are bytes of the text.
 Response complete(const Api& api, const Request& request) {
   const std::string text = request.parameter("text");
   const auto cursor = static_cast<size_t>(

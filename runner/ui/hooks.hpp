@@ -1,4 +1,4 @@
-// What `runner ui` needs from higher layers; the command gives it.
+// The functions that `runner ui` needs from higher layers; the command gives them.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ struct ImaginedDevices {
 };
 
 struct Hooks {
-  /// What `runner recommend --json` says about the recipe of a run, the object of Ledger::show(). Throws Error.
+  /// The answer of `runner recommend --json` for the recipe of a run, the object of Ledger::show(). Throws Error.
   std::function<nlohmann::json(const nlohmann::json& run, const ImaginedDevices& devices)> recommend;
   /// The names of the device kinds that the planner knows.
   std::function<std::vector<std::string>()> device_kinds;

@@ -38,7 +38,7 @@ struct Response {
 /// Called by several threads. Exceptions are the handler's own business: none may leave it.
 using Handler = std::function<Response(const Request&)>;
 
-/// What a client may use of the server. A client that exceeds it is answered with an error, or disconnected.
+/// The limits of what a client may use of the server. A client that exceeds one is answered with an error, or disconnected.
 struct ServerLimits {
   size_t head_bytes = 32 << 10;  ///< request line and headers
   size_t body_bytes = 1 << 20;

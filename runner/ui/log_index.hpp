@@ -17,14 +17,15 @@ struct LogPlace {
   int64_t byte = 0, lines = 0;
 };
 
-/// Of one file. A log only grows, except when its middle is removed (ChildLog::bound) or when it is replaced; then all is counted anew.
+/// The index of one log file. A log only grows, except when its middle is removed (ChildLog::bound) or when it is replaced; then all is
+/// counted anew.
 class LogIndex {
  public:
   /// Counts the lines that were appended to the open file since the last call.
   void update(const Descriptor& file);
   /// Where the last whole line ends.
   LogPlace end() const { return end_; }
-  /// Of the file, with an unfinished line.
+  /// The bytes of the file, with an unfinished line.
   int64_t size() const { return size_; }
   int64_t lines() const { return end_.lines + (size_ > end_.byte ? 1 : 0); }
   /// Another number after the file was rewritten: bytes of earlier answers mean nothing then.

@@ -26,7 +26,7 @@ std::vector<Asset> embedded_assets();
 
 namespace {
 
-/// Of the current connection's thread.
+/// The stream of the current connection's thread.
 thread_local LimitedStream* current_stream = nullptr;
 /// Whether the current request has an answer, and whether the connection must end after it, because bytes of the request are left.
 thread_local bool answered = false, end_connection = false;
@@ -195,7 +195,7 @@ class Server final : public HttpServer, private httplib::Server {
     if (port_ <= 0)
       throw environment_error("cannot listen on {}:{}: {}", host, port,
                               errno ? std::strerror(errno) : "the host is not an address of this machine");
-    // Its queue of five would make the sixth of many tabs that are opened together wait for a second.
+    // The queue of five of cpp-httplib would make the sixth of many tabs that are opened together wait for a second.
     ::listen(svr_sock_, waiting_connections);
   }
 
@@ -215,7 +215,7 @@ class Server final : public HttpServer, private httplib::Server {
     return HandlerResponse::Handled;
   }
 
-  /// What cpp-httplib and the handlers here refuse has no body yet.
+  /// Refusals by cpp-httplib and by the handlers here have no body yet.
   void on_error(httplib::Response& to) {
     answered = true;
     if (!to.body.empty()) return;

@@ -1,9 +1,11 @@
-#include "strategies/bagua/entry.hpp"
-
+// `bagua`: data parallelism with Bagua's algorithms. Ranks train replicas, and exchange gradients or parameters.
+//
+// Source: Gan et al., BAGUA (VLDB 2021), and BaguaSys/bagua 3e480d29.
 #include <fmt/format.h>
 
 #include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/contract/with_options.hpp"
+#include "strategies/program/parallel_plan.hpp"
 #include "strategies/reducers/bagua_plan.hpp"
 
 namespace runner {
@@ -80,10 +82,6 @@ Entry bagua_entry() {
   entry.summary = "Bagua's algorithms: gradients in 8 bits, or replicas that are averaged with other ranks.";
   entry.aliases = {{"BaguaStrategy"}};
   entry.options = bagua_strategy_options();
-  entry.foreign_names = {{.name = "flatten",
-                          .meaning = ForeignName::any_value(),
-                          .note = "nothing to do: a bucket is one contiguous tensor",
-                          .sections = {"strategy"}}};
   entry.refuse = with_options(bagua_options, refuse_bagua);
   entry.notes = with_options(bagua_options, notes_of_bagua);
   entry.label =

@@ -1,17 +1,132 @@
-#include "strategies/colossalai/entry.hpp"
-
+// `colossalai`: parameters, gradients and optimizer state are sharded in chunks, which can be in host memory.
+//
+// A chunk is a unit of the plan: parameters in the order of their use fill it up to a size that wastes little. It is gathered when a block
+// uses one of them. ColossalAI finds out in the first step when chunks are used and how much memory the rest needs. Here both are known
+// before the first step, from the program.
+// Source: Fang et al., Parallel Training of Pre-Trained Models via Chunk-Based Dynamic Memory Management (PatrickStar, TPDS 2023);
+// colossalai/zero/gemini of ColossalAI v0.2.5; Lightning 1.9's ColossalAIStrategy.
 #include <fmt/format.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "strategies/colossalai/chunk_search.hpp"
-#include "strategies/colossalai/options.hpp"
 #include "strategies/contract/with_options.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
 namespace {
+
+// The options of colossalai, under the names of Lightning's ColossalAIStrategy and of ColossalAI's GeminiDDP. Torch-free.
+
+struct ColossalOptions {
+  bool use_chunk = true;
+  std::optional<int64_t> chunk_size = {};
+  int64_t min_chunk_size = 32 << 20, chunk_search_range = 64 << 20,
+          chunk_search_n_grids = 4096;  ///< elements, and a number
+  std::string placement_policy = "auto";
+  double shard_param_frac = 1, offload_optim_frac = 0, offload_param_frac = 0;
+  double initial_scale = 65536, min_scale = 1, max_scale = 4294967296, growth_factor = 2, backoff_factor = 0.5;
+  int64_t growth_interval = 1000, hysteresis = 2;
+};
+
+using Type = Option::Type;
+using Options = ColossalOptions;
+
+void add_chunks(OptionTable<Options>& table) {
+  table
+      .add({.name = "use_chunk", .help = "Parameters are sharded in chunks; false is refused, as in Lightning."},
+           &Options::use_chunk)
+      .add({.name = "chunk_size",
+            .help = "Elements of a chunk; unset: the size that wastes least is searched.",
+            .minimum = 1},
+           &Options::chunk_size)
+      .add({.name = "min_chunk_size",
+            .help = "Elements that a chunk has at least. A model with fewer is one chunk, which stays gathered.",
+            .minimum = 1},
+           &Options::min_chunk_size)
+      .add({.name = "chunk_search_range",
+            .help = "Chunks of up to so many more elements than the smallest one are tried.",
+            .minimum = 1},
+           &Options::chunk_search_range)
+      .add({.name = "chunk_search_n_grids", .help = "The number of sizes that are tried.", .minimum = 1},
+           &Options::chunk_search_n_grids);
+}
+
+void add_placement(OptionTable<Options>& table) {
+  table
+      .add({.name = "placement_policy",
+            .type = Type::choice,
+            .help = "cuda: chunks and optimizer state are on the device. cpu: in host memory. static: as the three "
+                    "fractions say. auto: on the device as far as they fit.",
+            .choices = {"auto", "cpu", "cuda", "static"}},
+           &Options::placement_policy)
+      .add({.name = "shard_param_frac",
+            .help = "The part of the chunks that are sharded; the others stay gathered.",
+            .minimum = 0,
+            .maximum = 1},
+           &Options::shard_param_frac)
+      .add({.name = "offload_optim_frac",
+            .help = "1: optimizer state is in host memory; 0: on the device.",
+            .minimum = 0,
+            .maximum = 1},
+           &Options::offload_optim_frac)
+      .add({.name = "offload_param_frac",
+            .help = "The part of the chunks whose shards are in host memory; it needs offload_optim_frac = 1.",
+            .minimum = 0,
+            .maximum = 1},
+           &Options::offload_param_frac);
+}
+
+void add_loss_scale(OptionTable<Options>& table) {
+  const auto scale = [&](const char* name, const char* help, double Options::*value) {
+    table.add({.name = name, .help = help, .minimum = 0, .above_minimum = true}, value);
+  };
+  scale("initial_scale", "The first loss scale.", &Options::initial_scale);
+  scale("min_scale", "The least loss scale.", &Options::min_scale);
+  scale("max_scale", "The largest loss scale.", &Options::max_scale);
+  table
+      .add({.name = "growth_factor",
+            .help = "The loss scale is multiplied by it after `growth_interval` steps without overflow.",
+            .minimum = 1,
+            .above_minimum = true},
+           &Options::growth_factor)
+      .add({.name = "backoff_factor",
+            .help = "The loss scale is multiplied by it after an overflow.",
+            .minimum = 0,
+            .maximum = 0.999,
+            .above_minimum = true},
+           &Options::backoff_factor);
+  table
+      .add({.name = "growth_interval", .help = "Steps without overflow before the loss scale grows.", .minimum = 1},
+           &Options::growth_interval)
+      .add({.name = "hysteresis",
+            .help = "Overflows since the last growth before the loss scale is lowered.",
+            .minimum = 1},
+           &Options::hysteresis);
+}
+
+const OptionTable<ColossalOptions>& colossal_options() {
+  static const auto table = [] {
+    OptionTable<Options> made;
+    add_chunks(made);
+    add_placement(made);
+    add_loss_scale(made);
+    return made;
+  }();
+  return table;
+}
+
+LossScalePolicy loss_scale_of(const ColossalOptions& options) {
+  return {.initial = options.initial_scale,
+          .window = options.growth_interval,
+          .hysteresis = options.hysteresis,
+          .minimum = options.min_scale,
+          .maximum = options.max_scale,
+          .growth = options.growth_factor,
+          .backoff = options.backoff_factor};
+}
 
 std::vector<int64_t> sizes_of(const ModelSpec& model) {
   std::vector<int64_t> sizes;
@@ -106,12 +221,10 @@ std::vector<nlohmann::json> placements(const nlohmann::json& given) {
 std::optional<std::string> refuse_colossal(const Job&, const ColossalOptions& options) {
   if (!options.use_chunk)
     return "use_chunk = false is ColossalAI's old form without chunks, which Lightning refuses too: use strategy.name "
-           "= "
-           "\"zero\" with stage = 3, which has no chunks";
+           "= \"zero\" with stage = 3, which has no chunks";
   if (options.placement_policy == "auto" && gives_fractions(options))
     return "placement_policy = \"auto\" chooses shard_param_frac, offload_optim_frac and offload_param_frac: remove "
-           "them, "
-           "or use \"static\"";
+           "them, or use \"static\"";
   const double optimizer = options.offload_optim_frac;
   if (options.placement_policy == "static" && optimizer != 0 && optimizer != 1)
     return fmt::format("offload_optim_frac = {}: all optimizer state is in one place, so it is 0 or 1", optimizer);
@@ -119,23 +232,6 @@ std::optional<std::string> refuse_colossal(const Job&, const ColossalOptions& op
       (optimizer != 1 || options.shard_param_frac != 1))
     return "offload_param_frac above 0 needs offload_optim_frac = 1 and shard_param_frac = 1, as in ColossalAI";
   return std::nullopt;
-}
-
-std::vector<ForeignName> colossal_foreign_names() {
-  std::vector<ForeignName> names = {
-      {.name = "enable_distributed_storage",
-       .meaning = ForeignName::one_of({true}),
-       .note = "chunks are sharded",
-       .refusal = "chunks that are not sharded are placement_policy = \"static\" with shard_param_frac = 0"},
-      ForeignName::accepted("force_outputs_fp32", "nothing to do: losses are computed in float32"),
-      {.name = "gpu_margin_mem_ratio",
-       .meaning = ForeignName::one_of({0}),
-       .note = "all optimizer state is in one place",
-       .refusal =
-           "all optimizer state is in one place: offload_optim_frac = 0 or 1 with placement_policy = \"static\""},
-  };
-  for (auto& name : names) name.sections = {"strategy"};
-  return names;
 }
 
 /// "colossalai, optimizer state and 3/8 of the chunks in host memory".
@@ -182,7 +278,6 @@ Entry colossalai_entry() {
   entry.refuse = with_options(colossal_options, refuse_colossal);
   entry.label = with_options(colossal_options, label_of_colossalai);
   entry.notes = with_options(colossal_options, notes_of_colossalai);
-  entry.foreign_names = colossal_foreign_names();
   entry.variants = placements;
   entry.own_units = true;  // chunks
   entry.plan = with_options(colossal_options, colossal_plan);

@@ -90,7 +90,6 @@ const OptionTable<DdpOptions>& ddp_options() {
                 .spellings = {{"fp16_compress", "fp16_compress_wrapper"}, {"bf16_compress", "bf16_compress_wrapper"}}},
                &DdpOptions::ddp_comm_wrapper)
           .add({.name = "model_averaging_period",
-                .type = Type::integer,
                 .help = "With post_localSGD_hook: steps from one average of the parameters of all ranks to the next.",
                 .minimum = 1},
                &DdpOptions::model_averaging_period);
@@ -105,7 +104,7 @@ DType wire_dtype(const DdpOptions& options, DType plain) {
   return options.ddp_comm_wrapper == "bf16_compress_wrapper" ? DType::bfloat16 : plain;
 }
 
-/// Those of the recipe, and the option of ddp that PyTorch gives to a model averager.
+/// The options of the hook in the recipe, and the option of ddp that PyTorch gives to a model averager.
 nlohmann::json hook_options(const DdpOptions& options) {
   auto given = options.ddp_comm_hook_options.is_object() ? options.ddp_comm_hook_options : nlohmann::json::object();
   if (options.model_averaging_period) given["model_averaging_period"] = *options.model_averaging_period;
@@ -194,7 +193,6 @@ Entry ddp_entry() {
   entry.aliases = ddp_aliases();
   entry.options = strategy_options(options_without_effect());
   for (const auto& option : ddp_options().options()) entry.options.push_back({option});
-  entry.foreign_names = ddp_foreign_names();
   entry.refuse = refuse_ddp;
   entry.notes = notes_of_ddp;
   entry.label = label;

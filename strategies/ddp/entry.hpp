@@ -8,9 +8,8 @@
 namespace runner {
 
 Entry ddp_entry();
-/// The same on the data axis of a mesh in which the other ranks are a pipeline.
+/// The entry of ddp on the data axis of a mesh in which the other ranks are a pipeline.
 Entry pipeline_entry();
-std::vector<ForeignName> ddp_foreign_names();
 
 /// The plan of a job. The strategy and the predictions of memory and traffic use the same plan.
 ParallelPlan ddp_plan(const Job& job);

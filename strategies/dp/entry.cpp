@@ -1,6 +1,10 @@
-#include "strategies/dp/entry.hpp"
-
+// `dp` and `ddp2`: data parallelism with one process for each node, whose threads drive a device each.
+//
+// Source: torch.nn.DataParallel; Lightning 1.9's DataParallelStrategy and Lightning 1.6's DDP2Strategy. There one device scatters the batch,
+// copies the model to the others before each step, and gathers outputs and gradients. Here each thread has a replica and its rows, and the
+// threads sum gradients, so the first device has no more to do than the others.
 #include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
@@ -12,11 +16,6 @@ Entry with_threads(std::string name, std::string summary, std::vector<Alias> ali
   entry.summary = std::move(summary);
   entry.aliases = std::move(aliases);
   entry.options = strategy_options({bucket_cap_option()});
-  entry.foreign_names = {{.name = "dim",
-                          .meaning = ForeignName::one_of({0}),
-                          .note = "rows are the first dimension",
-                          .refusal = "rows are divided, which are always the first dimension",
-                          .sections = {"strategy"}}};
   entry.ranks_are_threads = true;
   entry.plan = bucketed_plan;
   return entry;

@@ -1,4 +1,4 @@
-// What a batch consists of: name, element type and shape of each field. A model declares the fields that it needs, and a
+// The fields of a batch: name, element type and shape of each. A model declares the fields that it needs, and a
 // data set those that it provides.
 #pragma once
 #include <cstdint>

@@ -16,10 +16,10 @@ namespace runner {
 /// Input of one optimizer step on this rank.
 struct StepInput {
   std::vector<HostBatch> micro_batches;  ///< the same number on every rank; some may be empty
-  /// What the summed loss of the global batch is divided by: the number of targets, images, ... that count in it, over all
+  /// The divisor of the summed loss of the global batch: the number of targets, images, ... that count in it, over all
   /// ranks and micro-batches. If it is 0, the loss and the gradients are 0; the optimizer still makes its update.
   int64_t weight = 0;
-  int64_t rank_weight = 0;  ///< the same of this rank's micro-batches
+  int64_t rank_weight = 0;  ///< the number in this rank's micro-batches
   double lr_factor = 1;     ///< from the schedule; multiplies the learning rate of every group
   /// The schedule: `lr_factor` of optimizer step `step`, from 1 on. For reducers that count other steps than the trainer; may be empty.
   std::function<double(int64_t step)> lr_factor_at = {};
@@ -83,7 +83,7 @@ class Engine {
   /// loss of the micro-batches of all data ranks. Collective unless every rank updates all parameters: every rank must
   /// call it equally often.
   virtual double evaluate(const HostBatch& batch) = 0;
-  /// The same with what the model measures beside the loss (models/task_metrics.hpp): sums, of which the first one is the loss.
+  /// Evaluates as evaluate(), and returns the sums that the model measures (models/task_metrics.hpp). The first one is the loss.
   virtual std::vector<double> evaluate_sums(const HostBatch& batch) { return {evaluate(batch)}; }
   /// The logits [vocab] at position `position` of the batch's first row, without dropout. Collective as evaluate().
   virtual std::vector<float> logits(const HostBatch& batch, int64_t position) = 0;
@@ -91,7 +91,7 @@ class Engine {
   /// The training state, after the last update has ended. The next step may overwrite the values. After writing to all
   /// of it or to parameters, between steps, call state_loaded() on all ranks.
   virtual std::vector<StateView> state_views() = 0;
-  /// What this rank writes to a checkpoint. Usually its part of the state. If unsharded tensors are saved, rank 0 gets
+  /// The tensors that this rank writes to a checkpoint. Usually its part of the state. If unsharded tensors are saved, rank 0 gets
   /// all of them, the other ranks get none, and the call is collective.
   virtual std::vector<StateView> views_to_save() = 0;
   virtual void state_loaded() = 0;
@@ -104,7 +104,7 @@ class Engine {
 
   /// Collective. The sum of the ranks' values.
   virtual double sum_over_ranks(double value) = 0;
-  /// The same for each value of a list of the same length.
+  /// Collective. The sum over the ranks of each value of a list, which has the same length on all of them.
   virtual std::vector<double> sums_over_ranks(std::vector<double> values) {
     for (double& value : values) value = sum_over_ranks(value);
     return values;

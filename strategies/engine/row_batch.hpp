@@ -29,7 +29,7 @@ inline BatchField labels_field() {
   return {.name = row_field::labels_name, .type = ElementType::int64, .row = {}, .padding = ignored_target};
 }
 
-/// Of rows that are mixed from two: the class of the second one, and the share in [0, 1] that the class in labels_field() has.
+/// The class of the second one of two rows that are mixed, and the share in [0, 1] that the class in labels_field() has.
 inline BatchField partner_labels_field() {
   auto field = labels_field();
   field.name = row_field::partner_labels_name;

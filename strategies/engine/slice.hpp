@@ -17,7 +17,7 @@ struct TensorSlice {
 
 /// Whether the slice is inside a tensor of that shape.
 bool is_inside(const TensorSlice& slice, const std::vector<int64_t>& shape);
-/// The same slice; without dimensions if it is the whole tensor.
+/// The slice in its normal form: without dimensions if it is the whole tensor.
 TensorSlice normalized(const TensorSlice& slice, const std::vector<int64_t>& shape);
 /// Number of elements of a slice of a tensor of that shape.
 int64_t slice_numel(const TensorSlice& slice, const std::vector<int64_t>& shape);

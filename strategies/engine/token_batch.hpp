@@ -24,8 +24,8 @@ inline std::vector<BatchField> token_fields(int64_t seq_len) {
           {.name = token_field::targets_name, .row = {seq_len}, .padding = ignored_target, .padding_row = {1}}};
 }
 
-/// The same for rows that contain several sequences one after another. `positions` are those of the tokens in their sequences: 0
-/// begins one. The first token of a row begins one, and tokens do not see those of other sequences.
+/// The token_fields() and the positions of rows that contain several sequences one after another. `positions` are those of the tokens in
+/// their sequences: 0 begins one. The first token of a row begins one, and tokens do not see those of other sequences.
 inline std::vector<BatchField> packed_fields(int64_t seq_len) {
   auto fields = token_fields(seq_len);
   fields.push_back({.name = token_field::positions_name, .row = {seq_len}, .padding_row = {1}});

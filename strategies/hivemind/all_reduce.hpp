@@ -10,11 +10,48 @@
 
 #include "strategies/hivemind/compression.hpp"
 #include "strategies/hivemind/matchmaking.hpp"
-#include "strategies/hivemind/part_average.hpp"
 
 namespace runner::swarm {
 
-/// What an all-reduce has done.
+/// One member's part of a butterfly all-reduce: it collects the values of all members, piece by piece, and averages them with their weights.
+/// Thread-safe. The sums are made in the order of the members, in double precision, so they do not depend on the order of arrival.
+class PartAverage {
+ public:
+  /// `patience`: after the first values of a piece, the others must arrive in this time. Otherwise their senders are excluded from this
+  /// piece and all later ones.
+  PartAverage(size_t members, Milliseconds patience) : members_(members), patience_(patience), next_(members) {}
+
+  /// A member's values of a piece. Waits for the others and returns the weighted average. A member sends its pieces in order, from 0 on.
+  /// Throws ConnectionError if the member is excluded, or at the deadline.
+  std::shared_ptr<const std::vector<float>> contribute(size_t member, size_t piece, std::vector<float> values,
+                                                       double weight, Deadline deadline);
+  /// The member has failed: nobody waits for it any more.
+  void exclude(size_t member);
+  std::set<size_t> excluded() const;
+
+ private:
+  struct Contribution {
+    std::vector<float> values;
+    double weight;
+  };
+  struct Piece {
+    std::map<size_t, Contribution> arrived;
+    Clock::time_point first;  ///< when the first values arrived
+    std::shared_ptr<const std::vector<float>> average;
+  };
+  void complete(Piece& piece);
+  bool is_complete(const Piece& piece) const;
+
+  size_t members_;
+  Milliseconds patience_;
+  std::vector<size_t> next_;  ///< piece of each member
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<size_t, std::shared_ptr<Piece>> pieces_;  ///< without those that are averaged
+  std::set<size_t> excluded_;
+};
+
+/// The result of an all-reduce.
 struct ReduceResult {
   size_t members = 1;
   std::set<size_t> excluded = {};  ///< members whose values this member has left out of its part, from some piece on
@@ -55,7 +92,7 @@ class AllReduce {
   static Range part_of(size_t values, size_t members, size_t member);
   Range piece_of(const Range& part, size_t piece) const;
   size_t pieces_in(const Range& part) const { return (part.size() + options_.piece - 1) / options_.piece; }
-  /// Of a message with the values of a piece; other members hold no more than that here.
+  /// The most bytes of a message with the values of a piece; other members hold no more than that here.
   size_t most_bytes_of_piece() const { return options_.piece * sizeof(float) + codebook_bytes; }
 
   void on_reduce(const Message& message, Channel& channel);

@@ -49,7 +49,7 @@ class Channel {
   void send(MessageType type, std::span<const uint8_t> payload, Deadline deadline);
   /// Throws ProtocolError if the payload has more than `most` bytes, or the message is not authentic.
   Message receive(Deadline deadline, size_t most = payload_limit);
-  /// The same, and throws ProtocolError if the message is of another type.
+  /// Receives a message of `type`. Throws as the other receive(), and ProtocolError if the message is of another type.
   Message receive(MessageType type, Deadline deadline, size_t most = payload_limit);
   Message ask(MessageType type, std::span<const uint8_t> payload, MessageType answer, Deadline deadline) {
     send(type, payload, deadline);

@@ -34,7 +34,7 @@ class Collector {
   /// Adds the gradients of the mean over `weight` units (tokens, images ...) of `samples` samples. `seconds`: the length of the step.
   /// Gradients that are not finite must not be added. Returns true if an update is due, with gradients().
   bool add(std::span<const float> gradients, double weight, int64_t samples, double seconds);
-  /// Of the mean over all units that the group has collected.
+  /// The gradients of the mean over all units that the group has collected.
   std::span<const float> gradients() const { return mean_; }
   /// How many peers they are from.
   const AverageResult& last_average() const { return last_; }

@@ -160,7 +160,7 @@ std::optional<PeerRecord> Matchmaking::earlier_peer() const {
   return best;
 }
 
-/// Of the peers that train and are not further than this one; true if there is no other one.
+/// Whether all peers that train and are not further than this one have joined; true if there is no other one.
 bool Matchmaking::everybody_has_joined() const {
   const PeerRecord own = table_.own();
   return std::ranges::all_of(table_.live(), [&](const PeerRecord& peer) {

@@ -38,7 +38,7 @@ class Matchmaking {
  private:
   /// Why a peer does not lead the peer that asks it.
   enum class Refusal : uint8_t { not_searching = 1, other_schema, full, duplicate, earlier, redirected, disbanded };
-  /// What the followers of this peer wait for.
+  /// The decision that the followers of this peer wait for.
   struct Outcome {
     std::optional<Group> group;
     PeerId better = {};  ///< without a group: who leads instead

@@ -59,36 +59,29 @@ std::optional<std::string> check_statistics(nlohmann::json& value) {
 
 void add_addresses(OptionTable<Options>& table) {
   table
-      .add({.name = "run_id",
-            .type = Type::text,
-            .help = "The name of the swarm. Only peers with the same name train together."},
+      .add({.name = "run_id", .help = "The name of the swarm. Only peers with the same name train together."},
            &Options::run_id)
       .add(
           {.name = "host",
-           .type = Type::text,
            .help = "Address at which this peer listens. The default is for peers on this machine; \"0.0.0.0\" is every "
                    "address."},
           &Options::host)
       .add({.name = "port",
-            .type = Type::integer,
             .help = "TCP port at which this peer listens; 0: a free one, which a note names.",
             .minimum = 0,
             .maximum = 65535},
            &Options::port)
       .add({.name = "announce",
-            .type = Type::text,
             .help = "Where other peers reach this one, if a router forwards a port to it: \"HOST:PORT\".",
             .fits = check_announced},
            &Options::announce)
       .add({.name = "initial_peers",
-            .type = Type::texts,
             .help =
                 "Some peers of the swarm, as \"HOST:PORT\". They are the first contact, and may leave afterwards. The "
                 "first peer of a swarm has none.",
             .fits = check_peers},
            &Options::initial_peers)
       .add({.name = "key_variable",
-            .type = Type::text,
             .help = "Environment variable with the secret that all peers of the swarm have, of 16 characters or more. "
                     "Peers on one machine may do without."},
            &Options::key_variable);
@@ -96,9 +89,7 @@ void add_addresses(OptionTable<Options>& table) {
 
 void add_times(OptionTable<Options>& table) {
   const auto seconds = [&](const char* name, const char* help, auto Options::*value, bool zero = false) {
-    table.add(
-        {.name = name, .type = Type::number, .help = help, .minimum = 0, .maximum = 86'400, .above_minimum = !zero},
-        value);
+    table.add({.name = name, .help = help, .minimum = 0, .maximum = 86'400, .above_minimum = !zero}, value);
   };
   seconds("wait_for_peers",
           "Seconds that a peer waits after its batch for the others to reach target_batch_size with it, instead of "
@@ -138,34 +129,28 @@ void add_averages(OptionTable<Options>& table) {
               &Options::state_averaging_compression);
   table
       .add({.name = "average_state_every",
-            .type = Type::integer,
             .help = "Updates after which peers average parameters; 0: never.",
             .minimum = 0},
            &Options::average_state_every)
       .add({.name = "average_opt_statistics",
-            .type = Type::texts,
             .help = "Kinds of optimizer state that are averaged with the parameters, for example \"exp_avg_sq\".",
             .fits = check_statistics},
            &Options::average_opt_statistics)
       .add({.name = "use_local_updates",
-            .type = Type::boolean,
             .help = "Each step updates with the peer's own gradients, and only parameters are averaged."},
            &Options::use_local_updates)
       .add({.name = "performance_ema_alpha",
-            .type = Type::number,
             .help = "Weight of the last step in the moving average of a peer's samples per second.",
             .minimum = 0,
             .maximum = 1,
             .above_minimum = true},
            &Options::performance_ema_alpha)
-      .add({.name = "verbose", .type = Type::boolean, .help = "A note for each update says how many peers took part."},
-           &Options::verbose);
+      .add({.name = "verbose", .help = "A note for each update says how many peers took part."}, &Options::verbose);
 }
 
 void add_fixed(OptionTable<Options>& table) {
   const auto only_false = [&](const char* name, bool Options::*value, const std::string& why) {
     table.add({.name = name,
-               .type = Type::boolean,
                .help = "Not supported: must be false.",
                .refuses = [why](const nlohmann::json& given) { return given == true ? why : std::string(); }},
               value);
@@ -182,13 +167,12 @@ void add_fixed(OptionTable<Options>& table) {
   only_false("client_mode", &Options::client_mode, "each peer accepts connections; `announce` is for a forwarded port");
   only_false("auxiliary", &Options::auxiliary, "each peer trains");
   table.add({.name = "reuse_grad_buffers",
-             .type = Type::boolean,
              .help = "Gradients of steps are always summed in one buffer.",
              .note = "nothing to do: gradients of steps are summed in one buffer"},
             &Options::reuse_grad_buffers);
 }
 
-/// Of a checked address.
+/// Whether a checked address is a loopback address.
 bool is_local_endpoint(const std::string& text) {
   return is_loopback(swarm::parse_endpoint(text).value_or(swarm::Endpoint()).host);
 }
@@ -204,7 +188,6 @@ const OptionTable<HivemindOptions>& hivemind_options() {
     OptionTable<Options> made;
     made.add(
         {.name = "target_batch_size",
-         .type = Type::integer,
          .help = "Samples of an update, summed over all peers. Each peer computes train.global_batch_size of them in "
                  "a step.",
          .minimum = 1,
@@ -252,10 +235,8 @@ std::optional<std::string> refuse_secret(const HivemindOptions& options) {
   if (secret.empty())
     return fmt::format(
         "a peer that other machines reach, or that reaches them, needs a secret: set the environment variable {} "
-        "(strategy.key_variable) to the same "
-        "text "
-        "of {} characters or more for every peer; without it, peers have host = \"127.0.0.1\" and initial_peers "
-        "and announce on this machine",
+        "(strategy.key_variable) to the same text of {} characters or more for every peer; without it, peers have host "
+        "= \"127.0.0.1\" and initial_peers and announce on this machine",
         options.key_variable, least);
   if (secret.size() < least)
     return fmt::format("the secret in {} has {} characters; {} or more are needed", options.key_variable, secret.size(),

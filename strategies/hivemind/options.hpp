@@ -33,7 +33,7 @@ std::optional<std::string> refuse_together(const HivemindOptions& options);
 bool is_local(const HivemindOptions& options);
 /// The secret from the environment; "" if the variable is not set.
 std::string secret_of(const HivemindOptions& options);
-/// What is wrong with the secret; nullopt if it can be used. A local swarm needs none.
+/// Why the secret cannot be used; nullopt if it can. A local swarm needs none.
 std::optional<std::string> refuse_secret(const HivemindOptions& options);
 /// `schema`: SwarmOptions::schema. Throws Error(usage) for what refuse_secret() says.
 swarm::SwarmOptions swarm_options(const HivemindOptions& options, uint64_t schema);

@@ -1,4 +1,4 @@
-// What a peer tells the others about itself.
+// The record of a peer: what it tells the others about itself.
 #pragma once
 #include <array>
 #include <compare>

@@ -30,7 +30,7 @@ class PeerTable {
   void merge(PeerRecord record);
   /// Peers whose records are valid, by id.
   std::vector<PeerRecord> valid() const;
-  /// The same, without those to which the last connection failed.
+  /// Peers whose records are valid, without those to which the last connection failed, by id.
   std::vector<PeerRecord> live() const;
   /// Peers whose records are valid. Those to which connections failed are in a pause, which becomes longer with each failure, and then are
   /// listed again.

@@ -25,7 +25,7 @@ using swarm::PeerId;
 using swarm::State;
 using swarm::Swarm;
 
-/// What all peers must have alike: the tensors, the order in which gradients are sent, and the samples of an update.
+/// A hash of what all peers must have alike: the tensors, the order in which gradients are sent, and the samples of an update.
 uint64_t schema_of(const std::vector<StateTensor>& tensors, const std::vector<Extension::Bucket>& buckets,
                    int64_t target) {
   std::string text = fmt::format("{} samples\n", target);
@@ -56,8 +56,7 @@ int64_t steps_in(const std::string& scalars) {
   if (found == parsed.end() || !found->is_number_integer() || *found < 0)
     throw environment_error(
         "hivemind: another peer sent a state with the scalars `{}`, where {{\"steps\": N}} is expected; start all "
-        "peers "
-        "with the same version of runner",
+        "peers with the same version of runner",
         scalars);
   return found->get<int64_t>();
 }

@@ -1,19 +1,55 @@
 // The listening side of a peer: a thread for each connection, with limits on their number, their time and the size of messages.
 //
-// What a connection may ask in a second is bounded, in messages and in bytes. Beyond that, its next message is read when the second is over,
-// so whoever sends more waits, and the others do not notice. With request_payload_limit for each message, all connections together hold at
-// most Limits::connections MiB of requests. The messages of a conversation that a handler leads (values, state) are bounded by the handler.
+// The requests of a connection in a second are bounded, in messages and in bytes. Beyond that, its next message is read when the second is
+// over, so whoever sends more waits, and the others do not notice. With request_payload_limit for each message, all connections together
+// hold at most Limits::connections MiB of requests. The messages of a conversation that a handler leads (values, state) are bounded by the
+// handler.
 #pragma once
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 
-#include "strategies/hivemind/ban_list.hpp"
 #include "strategies/hivemind/channel.hpp"
 
 namespace runner::swarm {
+
+/// Addresses that sent messages which no peer sends. Each further offence doubles the time for which connections are refused.
+///
+/// An address that peers have too (`shared`) is not banned, because that would shut them out. It is refused only until a second is over in
+/// which it has sent very many such messages.
+class BanList {
+ public:
+  struct Limits {
+    int offences_before =
+        3;  ///< so many do not lead to a ban, because a peer may have been started with a wrong secret
+    Milliseconds first{1000}, longest{600'000};
+    size_t addresses = 4096;      ///< of more, those whose bans end first are forgotten
+    int shared_per_second = 100;  ///< offences of a shared address
+  };
+  explicit BanList(Limits limits) : limits_(limits) {}
+  BanList() : BanList(Limits()) {}
+
+  void offend(const std::string& address, Clock::time_point now, bool shared = false);
+  /// An authentic message from the address: its offences count no more, but a ban goes on.
+  void forgive(const std::string& address);
+  bool is_banned(const std::string& address, Clock::time_point now, bool shared = false) const;
+  size_t size() const;
+
+ private:
+  struct Entry {
+    int offences = 0;
+    Clock::time_point until = {};
+    int in_second = 0;
+    Clock::time_point second = {};        ///< when the counted second began
+    Clock::time_point shared_until = {};  ///< `until` of a shared address
+  };
+  Limits limits_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry> entries_;
+};
 
 class Server {
  public:
@@ -57,7 +93,7 @@ class Server {
   const Stop& stopping() const { return stop_; }
 
  private:
-  /// What a connection has sent in the counted second.
+  /// The messages and bytes that a connection has sent in the counted second.
   struct Share {
     Clock::time_point began = Clock::now();
     int messages = 0;

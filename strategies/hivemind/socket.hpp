@@ -32,7 +32,7 @@ class Socket {
   Socket(Descriptor fd, const Stop& stop);
   /// Fills the span. Throws ConnectionError.
   void read(std::span<uint8_t> bytes, Deadline deadline);
-  /// What has arrived, without waiting: the number of bytes, which may be 0.
+  /// Reads what has arrived, without waiting. Returns the number of bytes, which may be 0.
   size_t read_some(std::span<uint8_t> bytes);
   void write(std::span<const uint8_t> bytes, Deadline deadline);
   /// Whether the other end has closed the connection.

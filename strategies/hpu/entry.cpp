@@ -1,23 +1,10 @@
-#include "strategies/hpu/entry.hpp"
-
+// `hpu`: Gaudi devices. There is no backend for them; with devices.simulate, CPU processes with replicas take their place.
+//
+// Source: Lightning 1.9's HPUParallelStrategy, SingleHPUStrategy and HPUPrecisionPlugin; Lightning-Habana 5549fa9.
 #include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
-
-namespace {
-
-/// Of the plugins for mixed precision of Habana and Apex.
-std::vector<ForeignName> hpu_foreign_names() {
-  constexpr const char* lists =
-      "lists of operators for mixed precision have no counterpart; precision = \"bf16-mixed\" follows the rules of "
-      "autocast";
-  std::vector<ForeignName> names;
-  for (const char* name : {"opt_level", "bf16_file_path", "fp32_file_path"})
-    names.push_back({.name = name, .key = "precision.mode", .refusal = lists, .sections = {"strategy"}});
-  return names;
-}
-
-}  // namespace
 
 Entry hpu_entry() {
   auto entry = simulated_entry("hpu", "Gaudi devices (HPU).", "for Gaudi devices, and needs Intel's Gaudi software",
@@ -27,7 +14,6 @@ Entry hpu_entry() {
     entry.aliases.push_back({name, nlohmann::json::object(), "it has one device, so set devices.devices = 1"});
   entry.options = strategy_options(options_without_effect());
   entry.options.push_back({bucket_cap_option()});
-  entry.foreign_names = hpu_foreign_names();
   return entry;
 }
 

@@ -1,10 +1,12 @@
-#include "strategies/ipu/entry.hpp"
-
+// `ipu`: Graphcore devices. There is no backend for them; with devices.simulate, CPU processes with replicas take their place.
+//
+// Source: Lightning 1.9's IPUStrategy; Lightning-Graphcore 264afac.
 #include <fmt/format.h>
 
 #include <bit>
 
 #include "strategies/contract/gradient_buckets.hpp"
+#include "strategies/program/parallel_plan.hpp"
 
 namespace runner {
 
@@ -17,29 +19,6 @@ std::optional<std::string> refuse_ipu(const Job& job) {
                      replicas, std::bit_floor(replicas), std::bit_ceil(replicas));
 }
 
-/// A profile of the run, if it is on.
-std::optional<ForeignName::Values> profile(const nlohmann::json& on) {
-  if (!on.is_boolean()) return std::nullopt;
-  return on == true ? ForeignName::Values{{"run.profiler", "trace"}} : ForeignName::Values{};
-}
-
-std::vector<ForeignName> ipu_foreign_names() {
-  constexpr const char* options =
-      "options of PopTorch need its compiler; train.accumulate_grad_batches, precision and devices.mesh = { pipeline = "
-      "2 } say the same here";
-  std::vector<ForeignName> names = {
-      {.name = "device_iterations",
-       .key = "train.log_every_n_steps",
-       .meaning = ForeignName::same_value_of("train.log_every_n_steps"),
-       .note = "an IPU reports after so many steps; here it only sets how often steps are logged"},
-      {.name = "autoreport", .key = "run.profiler", .meaning = profile, .refusal = "it is true or false"},
-      ForeignName::accepted("autoreport_dir", "nothing to do: a profile is in the folder of the run"),
-      ForeignName::refused("training_opts", options),
-      ForeignName::refused("inference_opts", options)};
-  for (auto& name : names) name.sections = {"strategy"};
-  return names;
-}
-
 }  // namespace
 
 Entry ipu_entry() {
@@ -47,7 +26,6 @@ Entry ipu_entry() {
                                "ddp trains replicas and pipeline divides the blocks");
   for (const char* name : {"ipu_strategy", "IPUStrategy"}) entry.aliases.push_back({name});
   entry.options = strategy_options({bucket_cap_option()});
-  entry.foreign_names = ipu_foreign_names();
   entry.refuse = refuse_ipu;
   return entry;
 }

@@ -6,7 +6,7 @@
 
 namespace runner {
 
-/// What ranks with different coordinates on an axis divide.
+/// The axes of a mesh, each with what ranks with different coordinates on it divide.
 enum class Axis : uint8_t {
   none,       ///< no axis; its group is one rank
   pipeline,   ///< the blocks of the model
@@ -38,7 +38,7 @@ struct RankGroup {
 /// are on one node where possible.
 class Mesh {
  public:
-  /// One rank.
+  /// A mesh of one rank.
   Mesh() = default;
   /// `axes`: outermost first. Throws Error(usage) if the sizes do not multiply to `ranks`, if a size is below 1, or if an axis
   /// is named twice. Axes of size 1 make no difference, and are left out.
@@ -79,5 +79,19 @@ class Mesh {
 Mesh data_mesh(int ranks);
 /// "replicate 2 x shard 4"; "one rank" without axes.
 std::string to_text(const Mesh& mesh);
+
+// How the ranks of a context axis, which divide the tokens of each row, compute attention. Torch-free.
+
+/// How queries reach the keys of other ranks.
+enum class ContextForm : uint8_t {
+  gather,  ///< each rank gathers the keys and values of all tokens (Grattafiori et al. 2024, arXiv:2407.21783, section 3.3.2)
+  ring,  ///< keys and values travel from rank to rank, and partial results are merged (Liu et al. 2023, arXiv:2310.01889)
+  ulysses,  ///< during attention each rank has all tokens, of some of the heads (Jacobs et al. 2023, arXiv:2309.14509)
+};
+/// "gather", "ring", "ulysses", in the order of ContextForm.
+const std::vector<std::string>& context_form_names();
+const std::string& name_of(ContextForm form);
+/// The inverse of name_of(). Throws std::logic_error for another name.
+ContextForm context_form(const std::string& name);
 
 }  // namespace runner

@@ -9,7 +9,7 @@ namespace runner {
 
 /// Opens a nameless file for reading and writing. Returns -1 and sets errno if the folder's file system does not support that.
 int open_nameless(const std::filesystem::path& folder);
-/// The same on any file system: creates a file and unlinks it immediately. Returns -1 and sets errno on failure.
+/// Opens a nameless file on any file system: creates a file and unlinks it immediately. Returns -1 and sets errno on failure.
 int open_unlinked(const std::filesystem::path& folder);
 
 class UnnamedFile {

@@ -29,7 +29,7 @@ class WorkThread {
   /// Waits for piece `index` of the last list; returns at once if there was no list. If that piece or an earlier one threw an
   /// exception, every call throws it again. The later pieces are dropped then, and no further list is accepted.
   void wait(size_t index);
-  /// The same for the whole list.
+  /// Waits for the whole list, as wait() for a piece.
   void wait_all();
 
  private:

@@ -19,7 +19,7 @@ enum class UpdateRule {
 };
 
 struct OptimizerSpec {
-  /// What the update of an element depends on, apart from the element's own gradient and state.
+  /// The part of a parameter that the update of an element depends on, apart from the element's own gradient and state.
   enum class Reach { element, block, matrix };
   /// The states of a parameter. `of_layer`: it is in a transformer layer.
   using StatesOf = std::vector<OptimizerState> (*)(const std::vector<int64_t>& shape, bool of_layer);

@@ -11,7 +11,7 @@ constexpr int64_t state_block = 256;
 
 struct OptimizerState {
   std::string name;  ///< in checkpoints: optimizer/NAME/PARAMETER
-  /// What the state has one value for.
+  /// The part of a parameter for which the state has one value.
   enum class Extent { element, block, row, column };
   Extent extent = Extent::element;
   enum class Type { master, float32, code };  ///< the dtype of the masters, float32, or 8-bit codes

@@ -34,7 +34,7 @@ int columns_of_time(const PipelineShape& shape, const PipelineSimulation& simula
   return cells < 1 ? most : static_cast<int>(std::round(slots * std::min(cells, static_cast<double>(name))));
 }
 
-/// As much of an action's name as fits.
+/// The part of an action's name that fits.
 std::string short_name(PipelineAction action, PipelineShape shape, size_t cells) {
   auto name = to_text(action, shape);
   if (name.size() > cells) {

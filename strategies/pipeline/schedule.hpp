@@ -36,7 +36,7 @@ PipelineSchedule pipeline_schedule(const std::string& name);
 /// Whether backwards have two parts: ActionKind::backward_input and backward_weight.
 constexpr bool splits_backward(PipelineSchedule schedule) { return schedule == PipelineSchedule::zb_h1; }
 
-/// What an order of computations depends on.
+/// The shape of a pipeline, on which an order of computations depends.
 struct PipelineShape {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int ranks = 1;           ///< p
@@ -80,7 +80,7 @@ using PipelineOrder = std::vector<std::vector<PipelineAction>>;
 
 /// Why a shape cannot be scheduled, and the nearest value that can; nullopt if it can.
 std::optional<std::string> refuse_pipeline(const PipelineShape& shape);
-/// What makes ranks of this shape wait longer than others would.
+/// Notes on what makes ranks of this shape wait longer than others would.
 std::vector<std::string> pipeline_notes(const PipelineShape& shape);
 
 /// The computations of a training step, without transfers. For each stage, backwards and their parts are in the order of the micro-batches,

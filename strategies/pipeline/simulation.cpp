@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "strategies/pipeline/transfers.hpp"
 
 namespace runner {
 
 namespace {
 
-/// What a rank has done, and has received, for a micro-batch on one of its stages.
+/// The progress of a micro-batch on one of a rank's stages: what the rank has done, and has received.
 enum Progress : uint8_t {
   has_input = 1,
   forward_done = 2,
@@ -19,7 +20,7 @@ enum Progress : uint8_t {
   gradient_sent = 64,
 };
 
-/// What an action needs before, and what it adds.
+/// The progress that an action needs before, and that it adds.
 struct Rule {
   uint8_t needs, adds;
 };
@@ -251,6 +252,29 @@ class Player {
 
 PipelineSimulation simulate(const PipelineShape& shape, const PipelineOrder& order, const PipelineTiming& timing) {
   return Player(shape, order, timing).play();
+}
+
+PipelineShape settled(PipelineShape shape) {
+  shape.micro_batches = std::min(shape.micro_batches, settled_micro_batches(shape));
+  return shape;
+}
+
+bool repeats(const PipelineShape& shape) {
+  return shape.schedule != PipelineSchedule::interleaved_1f1b ||
+         (shape.group == 0 && shape.micro_batches % shape.ranks == 0);
+}
+
+double step_length(const PipelineShape& shape, const PipelineTiming& timing) {
+  const auto end = [&](int micro_batches) {
+    PipelineShape played = shape;
+    played.micro_batches = micro_batches;
+    return simulate(played, *training_order_with_transfers(played), timing).end;
+  };
+  const int shorter = settled_micro_batches(shape) + shape.micro_batches % shape.ranks;
+  const int longer = shorter + shape.ranks;
+  if (!repeats(shape) || shape.micro_batches <= longer) return end(shape.micro_batches);
+  const double at_longer = end(longer), of_each = (at_longer - end(shorter)) / shape.ranks;
+  return at_longer + of_each * (shape.micro_batches - longer);
 }
 
 }  // namespace runner

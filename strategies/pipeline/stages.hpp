@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// What a block costs on the rank that has it.
+/// The cost of a block on the rank that has it.
 struct BlockCost {
   std::string name = "";         ///< as BlockSpec::name: "blocks.0.attention"
   double time = 0;               ///< of a micro-batch, forward and backward; any unit
@@ -17,7 +17,7 @@ struct BlockCost {
   bool operator==(const BlockCost&) const = default;
 };
 
-/// What a virtual stage may hold.
+/// The memory that a virtual stage may use.
 struct StageMemory {
   int64_t limit = INT64_MAX;  ///< bytes, for states and activations
   int micro_batches = 1;      ///< whose activations it holds at a time: PipelineSimulation::stage_peak

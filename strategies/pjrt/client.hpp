@@ -1,11 +1,11 @@
 // The devices of a plug-in, and what is made on them: arrays and compiled programs.
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "strategies/pjrt/compile_options.hpp"
 #include "strategies/pjrt/executable.hpp"
 
 struct PJRT_Client;
@@ -13,11 +13,26 @@ struct PJRT_Device;
 
 namespace runner::pjrt {
 
+// The options of a compilation, as the bytes of XLA's CompileOptionsProto.
+
+/// How a program is compiled. Its devices are the first ones of the client.
+struct CompileOptions {
+  /// Copies of the program, one on each device, which can have different arguments and exchange values in collectives.
+  int replicas = 1;
+  /// XLA's flags for this program: "xla_cpu_use_xnnpack". A plug-in refuses names that it does not know.
+  std::map<std::string, bool> flags = {};
+  /// Numbers that the plug-in gave the devices, of at least as many as there are replicas. The client fills them in; empty: 0, 1, ...
+  std::vector<int64_t> devices = {};
+};
+
+/// The message in protocol buffers' wire format.
+std::string to_bytes(const CompileOptions& options);
+
 struct ClientOptions {
   std::optional<int> cpu_devices = {};  ///< devices that the plug-in for CPUs offers; leave unset for other plug-ins
 };
 
-/// What happens to the host's memory when an array is made of it.
+/// The use of the host's memory by an array that is made of it.
 enum class HostMemory : uint8_t {
   copied,  ///< it may change at once
   /// Where the device can read it, the array is that memory. It must be 64-byte aligned, and stay as it is until the array is freed and

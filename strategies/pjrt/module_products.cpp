@@ -4,7 +4,7 @@
 
 namespace runner::pjrt {
 
-/// What a reduction begins with.
+/// The value that a reduction begins with.
 Value ModuleText::neutral(Reduction kind, ElementType element) {
   const Type type{element, {}};
   const bool maximum = kind == Reduction::maximum;

@@ -13,8 +13,7 @@ Value ModuleText::rows(const Value& table, const Value& ids) {
   const Value made = result(type);
   body_ += fmt::format(
       "    {} = \"stablehlo.gather\"({}, {}) <{{dimension_numbers = #stablehlo.gather<offset_dims = {}, "
-      "collapsed_slice_dims = [0], "
-      "start_index_map = [0], index_vector_dim = {}>, slice_sizes = {}}}> : {}\n",
+      "collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = {}>, slice_sizes = {}}}> : {}\n",
       text_of(made), text_of(table), text_of(ids), list_of(counted_dims(ids_rank, ids_rank + row_rank)), ids_rank,
       array_of(sizes), signature({table, ids}, type));
   return made;

@@ -21,7 +21,7 @@ struct Value {
   const Shape& shape() const { return type.shape; }
 };
 
-/// Of two operands with the same type.
+/// Operations on two operands with the same type.
 enum class Binary : uint8_t {
   add,
   subtract,
@@ -71,7 +71,7 @@ struct ConvolutionForm {
   Shape stride;
   Shape before, after;       ///< zeros at the ends of the input; if negative, elements that are left out
   Shape input_dilation;      ///< distance of neighbours of the input; zeros are in between
-  Shape kernel_dilation;     ///< the same for the kernel
+  Shape kernel_dilation;     ///< distance of neighbours of the kernel
   bool flips = false;        ///< reverses the kernel
   int64_t groups = 1;        ///< of channels: each has its own part of the outputs, and sees its own part of the inputs
   int64_t batch_groups = 1;  ///< of rows: the outputs of a group of channels are those of its own group of rows
@@ -94,7 +94,7 @@ class ModuleText {
 
   // ---- values that depend on no argument
   Value splat(double number, const Type& type);
-  /// The same for an integer that a double may not represent.
+  /// A splat of an integer that a double may not represent.
   Value whole(int64_t number, const Type& type);
   /// Elements in row-major order, as they are in memory.
   Value constant(std::span<const std::byte> elements, const Type& type);
@@ -120,7 +120,7 @@ class ModuleText {
   Value transpose(const Value& a, const Shape& order);
   /// Dimension i of `a` becomes dimension dims[i]; dimensions of size 1 may grow.
   Value broadcast(const Value& a, const Shape& shape, const Shape& dims);
-  /// As LibTorch expands: dimensions are aligned at the end.
+  /// Expands as LibTorch does: dimensions are aligned at the end.
   Value expand(const Value& a, const Shape& shape);
   Value slice(const Value& a, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
   /// Dimensions from their ends to their beginnings.
@@ -160,7 +160,7 @@ class ModuleText {
   Value reduce_scatter(const Value& a, int64_t dim);
 
   // ---- for the compiler
-  /// The same values. The compiler does not combine what is computed from them with what is computed from the operands, so that it is
+  /// Copies of the values. The compiler does not combine what is computed from them with what is computed from the operands, so that it is
   /// computed again.
   std::vector<Value> barrier(const std::vector<Value>& values);
 
@@ -168,7 +168,7 @@ class ModuleText {
   Value result(const Type& type);
   /// Adds "%id = TEXT : (operand types) -> type".
   Value operation(const std::string& text, const std::vector<Value>& operands, const Type& type);
-  /// The same of an operation with a region that combines two elements; combiner null: the second one replaces the first.
+  /// Adds an operation with a region that combines two elements; combiner null: the second one replaces the first.
   Value combining(const std::string& name, const std::string& operands, const char* combiner,
                   const std::string& attributes, const std::vector<Value>& types, const Type& type);
   Value neutral(Reduction kind, ElementType element);

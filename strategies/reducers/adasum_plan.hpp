@@ -1,10 +1,20 @@
-// What Horovod's Adasum keeps and sends. This header is torch-free.
+// The memory and the traffic of Horovod's Adasum. This header is torch-free.
 #pragma once
+#include "runner/base/option_table.hpp"
 #include "strategies/reducers/built_in.hpp"
-#include "strategies/reducers/horovod_options.hpp"
 #include "strategies/reducers/node_groups.hpp"
 
 namespace runner {
+
+// The options of horovod. This header is torch-free.
+
+struct HorovodOptions {
+  std::string op = "average", compression = "none";
+  double gradient_predivide_factor = 1;
+  bool hierarchical = false;
+  bool scale_learning_rate = true;
+};
+const OptionTable<HorovodOptions>& horovod_options();
 
 /// The reducer of op = "adasum".
 BuiltInReducer adasum();

@@ -15,7 +15,7 @@ class BaguaReducer : public BaseReducer {
 
   /// Whether this rank exchanges with those of other nodes.
   bool exchanges() const { return world_.rank % groups_.node == 0; }
-  /// Its node.
+  /// The node of this rank.
   int64_t node() const { return world_.rank / groups_.node; }
   /// The sum over the node's ranks, on its first rank; null if a node has one rank.
   Work start_node_sum(const torch::Tensor& tensor) const;

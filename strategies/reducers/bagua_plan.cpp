@@ -10,7 +10,7 @@ namespace runner {
 
 namespace {
 
-/// What a node sends in itself: a sum to its first rank, and a broadcast from it.
+/// Adds the traffic inside a node: a sum to its first rank, and a broadcast from it.
 void add_node(std::vector<Traffic>& list, const NodeGroups& groups, int64_t calls, int64_t bytes) {
   if (groups.node == 1) return;
   for (const auto kind : {Collective::reduce, Collective::broadcast})
@@ -117,12 +117,10 @@ const OptionTable<BaguaOptions>& bagua_options() {
                 .choices = algorithm_names()},
                &Options::algorithm)
           .add({.name = "hierarchical",
-                .type = Type::boolean,
                 .help = "Ranks of a node reduce first, and only one rank of each node exchanges with others. Default: "
                         "false for gradient_allreduce, otherwise true."},
                &Options::hierarchical)
           .add({.name = "average",
-                .type = Type::boolean,
                 .help = "Gradients are averaged. false: they are summed, so they are multiplied by the number of "
                         "ranks; clipping sees the larger gradients, and with Adam the update hardly changes."},
                &Options::average)
@@ -132,18 +130,15 @@ const OptionTable<BaguaOptions>& bagua_options() {
                 .choices = {"all", "shift_one"}},
                &Options::peer_selection_mode)
           .add({.name = "communication_interval",
-                .type = Type::integer,
                 .help = "With the decentralized algorithms: steps from one exchange to the next.",
                 .minimum = 1},
                &Options::communication_interval)
           .add({.name = "warmup_steps",
-                .type = Type::integer,
                 .help = "With qadam and async: steps that sum gradients at first. With qadam the last of them changes "
                         "no moment, as in Bagua. Default: 100 for qadam, 0 for async.",
                 .minimum = 0},
                &Options::warmup_steps)
           .add({.name = "sync_interval_ms",
-                .type = Type::integer,
                 .help = "With async: milliseconds from the end of an average to the next one.",
                 .minimum = 0,
                 .maximum = 86'400'000},

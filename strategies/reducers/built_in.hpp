@@ -30,9 +30,9 @@ struct BuiltInReducer {
   std::optional<LateStart> late_start = {};
   /// ReducerPlan::qadam_warmup, from the options.
   std::function<std::optional<int64_t>(const nlohmann::json& options)> qadam_warmup = {};
-  /// Of a bucket with this layout. `plan` has the options.
+  /// The bytes of a bucket with this layout. `plan` has the options.
   std::function<ReducerPlan::Bytes(const Job& job, const ParallelPlan& plan, const FlatLayout& bucket)> bytes = {};
-  /// What a rank sends in a step, averaged over steps if they differ.
+  /// The traffic of a rank in a step, averaged over steps if they differ.
   std::function<std::vector<Traffic>(const Job& job, const ParallelPlan& plan)> traffic = {};
   /// Why the job cannot run with these options.
   std::function<std::optional<std::string>(const Job& job, const nlohmann::json& options)> refuse = {};
@@ -51,7 +51,7 @@ const BuiltInReducer* find_comm_hook(const std::string& name);
 /// Source: bagua/torch_api/algorithms and bagua-core (BaguaSys/bagua, 3e480d29).
 const std::vector<BuiltInReducer>& bagua_algorithms();
 
-/// What hivemind collects and averages (strategies/hivemind/reducer.hpp). It is not an option of another strategy.
+/// The reducer with which hivemind collects and averages (strategies/hivemind/reducer.hpp). It is not an option of another strategy.
 const BuiltInReducer& hivemind_averages();
 
 /// The ways to communicate that an option of a strategy chooses among, under a heading for their list. Empty for most strategies.
@@ -61,7 +61,7 @@ struct ReducerList {
 };
 ReducerList reducers_of(const std::string& strategy);
 
-/// Of all strategies, by name; nullptr if there is none.
+/// A reducer of any strategy, by name; nullptr if there is none.
 const BuiltInReducer* find_reducer(const std::string& name);
 
 /// The layouts of the buckets of a plan, in the order of their reduction.

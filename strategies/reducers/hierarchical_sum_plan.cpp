@@ -32,7 +32,7 @@ ReducerPlan::Bytes bytes_of_sum(const Job& job, const ParallelPlan& plan, const 
 
 const OptionTable<HierarchicalSumOptions>& hierarchical_sum_options() {
   static const auto table = OptionTable<HierarchicalSumOptions>().add(
-      {.name = "predivide", .type = Option::Type::number, .help = "Gradients are divided by it before their sum."},
+      {.name = "predivide", .help = "Gradients are divided by it before their sum."},
       &HierarchicalSumOptions::predivide);
   return table;
 }

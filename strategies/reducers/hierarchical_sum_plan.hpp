@@ -1,4 +1,4 @@
-// What a sum of gradients in two levels keeps and sends. This header is torch-free.
+// The memory and the traffic of a sum of gradients in two levels. This header is torch-free.
 #pragma once
 #include "runner/base/option_table.hpp"
 #include "strategies/reducers/built_in.hpp"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "runner/base/text.hpp"
 
@@ -13,19 +12,12 @@ using nlohmann::json;
 
 namespace {
 
-std::optional<int64_t> whole_number(const std::string& digits) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  const bool whole = error == std::errc() && end == digits.data() + digits.size();
-  return whole ? std::optional(number) : std::nullopt;
-}
-
 /// Checks the table `period_group_size_dict`.
 std::optional<std::string> check_periods(nlohmann::json& value) {
   if (value.is_null()) return std::nullopt;
   if (!value.is_object() || value.empty()) return "";
   for (const auto& [period, size] : value.items())
-    if (whole_number(period).value_or(0) < 1 || std::to_string(*whole_number(period)) != period ||
+    if (parse_number<int64_t>(period).value_or(0) < 1 || std::to_string(*parse_number<int64_t>(period)) != period ||
         !size.is_number_integer() || size < 2)
       return "";
   return std::nullopt;
@@ -69,7 +61,7 @@ std::vector<Traffic> traffic_of_local_sgd(const Job& job, const ParallelPlan& pl
                                 calls + 1,  // one for its part of the batch
                                 elements * bytes_of(plan.reducer.wire) + bytes_of(DType::float64)));
   }
-  // Of all periods that divide a step, the longest one is averaged.
+  // The longest one of all periods that divide a step is averaged.
   const auto periods = averagings(options, job.world_size());
   for (size_t i = 0; i < periods.size(); ++i) {
     double part = 1.0 / static_cast<double>(periods[i].period);
@@ -111,16 +103,13 @@ const OptionTable<LocalSgdOptions>& local_sgd_options() {
   static const auto table =
       OptionTable<Options>()
           .add({.name = "start_localSGD_iter",
-                .type = Type::integer,
                 .help = "Steps with an all-reduce over all ranks, before ranks train replicas of their own.",
                 .minimum = 0},
                &Options::start_localSGD_iter)
           .add({.name = "post_local_gradient_allreduce",
-                .type = Type::boolean,
                 .help = "After these steps, gradients are still reduced within each subgroup."},
                &Options::post_local_gradient_allreduce)
           .add({.name = "subgroup_size",
-                .type = Type::integer,
                 .help = "Neighbouring ranks in a subgroup; unset: the ranks of a node.",
                 .minimum = 1},
                &Options::subgroup_size)
@@ -131,10 +120,7 @@ const OptionTable<LocalSgdOptions>& local_sgd_options() {
                 .wanted = "a table of periods and group sizes of 2 and more, such as { \"2\" = 4, \"8\" = 16 }",
                 .fits = check_periods},
                &Options::period_group_size_dict)
-          .add({.name = "model_averaging_period",
-                .type = Type::integer,
-                .help = "The same as `model_averaging_period` of ddp.",
-                .minimum = 1},
+          .add({.name = "model_averaging_period", .help = "The same as `model_averaging_period` of ddp.", .minimum = 1},
                &Options::model_averaging_period);
   return table;
 }
@@ -143,7 +129,7 @@ std::vector<Averaging> averagings(const LocalSgdOptions& options, int world_size
   std::vector<Averaging> list;
   if (options.period_group_size_dict.is_object()) {
     for (const auto& [period, size] : options.period_group_size_dict.items())
-      list.push_back({.period = *whole_number(period), .group_size = size.get<int64_t>()});
+      list.push_back({.period = *parse_number<int64_t>(period), .group_size = size.get<int64_t>()});
     std::ranges::sort(list, {}, &Averaging::period);
   } else if (options.model_averaging_period) {
     list.push_back({.period = *options.model_averaging_period, .group_size = world_size});

@@ -30,7 +30,7 @@ class LowPrecisionDecentralized : public BaguaReducer {
   nlohmann::json scalars() const override {
     return {{"updates", updates_}, {"published", published_}, {"ranks_of_node", groups_.node}};
   }
-  /// What was published among other nodes does not count.
+  /// Values that were published among other nodes do not count.
   void load_scalars(const nlohmann::json& scalars) override {
     if (!scalars.is_object()) return;
     updates_ = scalars.value("updates", int64_t{0});

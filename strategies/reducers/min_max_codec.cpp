@@ -10,7 +10,7 @@ struct Scale {
   torch::Tensor scale, lower;
 };
 
-/// Of the least and the largest value, in float32 as in Bagua's kernels.
+/// The scale for the least and the largest value, in float32 as in Bagua's kernels.
 Scale scale_of(const torch::Tensor& low, const torch::Tensor& high) {
   const auto scale = 255.0 / (high - low + 1e-7);
   return {.scale = scale, .lower = torch::round(high * scale) - 255.0};

@@ -76,36 +76,27 @@ const OptionTable<PowerSgdOptions>& power_sgd_options() {
   static const auto table =
       OptionTable<Options>()
           .add({.name = "matrix_approximation_rank",
-                .type = Type::integer,
                 .help = "Rank of the factors P and Q whose product replaces a matrix of gradients.",
                 .minimum = 1},
                &Options::matrix_approximation_rank)
           .add({.name = "start_powerSGD_iter",
-                .type = Type::integer,
                 .help = "Steps with an uncompressed all-reduce before compression begins.",
                 .minimum = 0},
                &Options::start_powerSGD_iter)
           .add({.name = "min_compression_rate",
-                .type = Type::number,
                 .help = "A matrix is compressed if this makes it more than this many times smaller.",
                 .minimum = 0},
                &Options::min_compression_rate)
-          .add({.name = "use_error_feedback",
-                .type = Type::boolean,
-                .help = "Each rank adds its compression error to its next gradients."},
+          .add({.name = "use_error_feedback", .help = "Each rank adds its compression error to its next gradients."},
                &Options::use_error_feedback)
-          .add({.name = "warm_start",
-                .type = Type::boolean,
-                .help = "Q starts from that of the last step, not from random values."},
+          .add({.name = "warm_start", .help = "Q starts from that of the last step, not from random values."},
                &Options::warm_start)
           .add({.name = "orthogonalization_epsilon",
-                .type = Type::number,
                 .help = "Added to the norm that divides a column. No effect in float32 with a rank above 2, where a QR "
                         "decomposition is used.",
                 .minimum = 0},
                &Options::orthogonalization_epsilon)
           .add({.name = "random_seed",
-                .type = Type::integer,
                 .help = "Seed of the random values that Q starts from; equal on all ranks.",
                 .minimum = 0,
                 .maximum = 4294967295.0},
@@ -117,7 +108,6 @@ const OptionTable<PowerSgdOptions>& power_sgd_options() {
                 .minimum = 1,
                 .note = "no effect: `runner recommend` and `runner show` print what a rank sends in a step"})
           .add({.name = "batch_tensors_with_same_shape",
-                .type = Type::boolean,
                 .default_value = false,
                 .help = "Multiplies matrices of the same shape together.",
                 .note = "no effect: matrices are multiplied one after the other"});

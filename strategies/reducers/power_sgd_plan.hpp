@@ -35,9 +35,9 @@ struct PowerSgdDivision {
   std::vector<Range> plain = {};
   int64_t plain_elements = 0, p_elements = 0, q_elements = 0, matrix_elements = 0;
 };
-/// Of the hook powerSGD_hook.
+/// The division of the hook powerSGD_hook.
 PowerSgdDivision divide_by_parameter(const std::vector<BucketItem>& items, const PowerSgdOptions& options);
-/// Of batched_powerSGD_hook: the bucket as one square, padded with zeros.
+/// The division of batched_powerSGD_hook: the bucket as one square, padded with zeros.
 PowerSgdDivision divide_as_square(int64_t elements, const PowerSgdOptions& options);
 
 }  // namespace runner

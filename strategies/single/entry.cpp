@@ -1,8 +1,8 @@
-#include "strategies/single/entry.hpp"
-
+// `single`: one process, one device.
 #include <fmt/format.h>
 
 #include "runner/base/text.hpp"
+#include "strategies/contract/entry.hpp"
 #include "strategies/program/parallel_plan.hpp"
 
 namespace runner {

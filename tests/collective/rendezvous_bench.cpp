@@ -19,8 +19,8 @@
 #include <thread>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/descriptor_limit.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/launch/shared_resources.hpp"
 #include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/libtorch.hpp"

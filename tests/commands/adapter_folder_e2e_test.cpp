@@ -137,6 +137,17 @@ TEST_CASE("an adapter whose base is not here says which one it needs", "[e2e][ad
   const auto other = place.run({"generate", run, "t3", "--base", "base"});
   CHECK(other.code == 2);
   CHECK_THAT(other.err, ContainsSubstring("--base is for a folder with an adapter (adapter_config.json)"));
+  config["new_key"] = 2;
+  CHECK_THAT(refusal("base"),
+             ContainsSubstring("adapter_config.json: keys that are not known have no effect: `new_key`"));
+  config["alora_invocation_tokens"] = {3, 4};
+  CHECK_THAT(refusal("base"), ContainsSubstring("alora_invocation_tokens = [3,4] is not supported"));
+  config.erase("alora_invocation_tokens");
+  config["modules_to_save"] = json::array({"norm"});
+  config["target_modules"] = json::array({"q_proj"});
+  CHECK_THAT(refusal("base"),
+             ContainsSubstring("adapter/adapter_model.safetensors does not fit fine_tune.targets and the model "
+                               "(adapter_config.json has modules_to_save = [\"norm\"])"));
   config["peft_type"] = "IA3";
   CHECK_THAT(refusal("base"), ContainsSubstring("peft_type is \"IA3\"; only LORA is read"));
 }

@@ -236,6 +236,10 @@ TEST_CASE("rank 17: categories, missing cells and labels of two values mean what
   INFO(evaluated.err);
   REQUIRE(evaluated.code == 0);
   CHECK(evaluated.json().at("metrics").at("accuracy") == 1.0);
+  CHECK_THAT(evaluated.err, !ContainsSubstring("with a category"));
+  place.write("valid.csv", "size,kind,code,bought\n3,8,1,no\n1,,2,no\n");
+  CHECK_THAT(place.run({"evaluate", "last", "--data", "valid.csv"}).err,
+             ContainsSubstring("data.validation: 2 cells with a category that the training data do not have"));
 }
 
 TEST_CASE("predict and evaluate of tables say what does not fit", "[e2e][rank17]") {

@@ -125,6 +125,8 @@ TEST_CASE("expectation 13: ls takes filters, columns and formats") {
   CHECK(place.run({"ls", "--csv", "--columns", "run.seed,optimizer.lr,status", "sort:-run.seed"}).out ==
         "run.seed,optimizer.lr,status\n1,0.25,failed\n0,0.25,failed\n");
   CHECK(place.run({"ls", "--columns", "seed,status", "lr>0.1", "limit:1"}).out == "seed  STATUS\n   1  failed\n");
+  REQUIRE(place.run({"note", "last", "one\ntwo"}).code == 0);
+  CHECK(place.run({"ls", "--columns", "notes", "limit:1"}).out == "NOTES\none two\n");
   CHECK(place.list({"lr>0.3"}).empty());
   CHECK(place.list({"--sort", "-run.seed", "-n", "1"})[0]["cells"].is_null());
   CHECK(place.run({"ls", "--json", "--columns", "seed", "seed:1"}).json().at("runs")[0].at("cells") ==

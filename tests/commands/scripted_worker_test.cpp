@@ -63,6 +63,7 @@ TEST_CASE("a sweep tells its end once, and its trials only those who want them")
                      "  { command = \"exit 127\" }]\n");
   place.write("sweep.toml",
               "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n"
+              "set = { \"run.group\" = \"token=hunter2-hunter2\" }\n"
               "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-3, 1e-1], points = 2 }\n");
   ::signal(SIGCHLD, SIG_IGN);  // as a launcher may do
   const pid_t sweep = place.start({"sweep", "run", "sweep.toml"});
@@ -71,6 +72,9 @@ TEST_CASE("a sweep tells its end once, and its trials only those who want them")
   INFO(swept.err);
   CHECK(swept.code == 0);
   CHECK(swept.err.find("to the command `exit 127` (1 try): exit code 127\n") != std::string::npos);
+  CHECK(
+      place.run({"query", "SELECT count(*) FROM config WHERE content LIKE '%hunter2%'", "--json"}).json().at("rows") ==
+      nlohmann::json{{0}});
   const auto said = place.lines_of("sweep.json");
   REQUIRE(said.size() == 1);
   CHECK(said[0].at("kind") == "end");

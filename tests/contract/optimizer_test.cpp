@@ -30,6 +30,42 @@ TEST_CASE("the rate of a group is absolute: with lr = 0 only the parameters of t
   }
 }
 
+TEST_CASE("parameters of groups with optimizers of their own change as under those optimizers alone") {
+  const auto draw = [] { return torch::linspace(-1, 2, 12); };
+  OptimizerConfig config;
+  for (const auto& spec : optimizers()) {
+    OptimizerConfig own;
+    own.kind = spec.kind;
+    own.lr = 0.05;
+    own.momentum = 0.9;
+    own.beta1 = 0.8;
+    own.eps = 1e-3;
+    config.others.push_back(own);
+    config.groups.push_back(
+        {.pattern = spec.name, .lr = own.lr, .weight_decay = 0.1, .optimizer = config.others.size()});
+  }
+  Optimizer together(config);
+  std::vector<torch::Tensor> values, gradients;
+  for (const auto& spec : optimizers()) {
+    ParameterSpec parameter;
+    parameter.name = spec.name;
+    parameter.shape = {3, 4};
+    values.push_back(draw());
+    gradients.push_back(draw().sin());
+    together.add(values.back(), group_of(parameter, config), {}, {.shape = parameter.shape});
+  }
+  for (int step = 0; step < 3; ++step) together.step(gradients, 0.5, 1.0);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (config.others[i].spec().averages) continue;  // the weights of an average belong to the whole optimizer
+    INFO(config.groups[i].pattern);
+    Optimizer alone(config.others[i]);
+    auto value = draw();
+    alone.add(value, {.lr = 0.05, .weight_decay = 0.1}, {}, {.shape = {3, 4}});
+    for (int step = 0; step < 3; ++step) alone.step({gradients[i]}, 0.5, 1.0);
+    CHECK(torch::equal(values[i], value));
+  }
+}
+
 namespace {
 ParameterSpec parameter_of(const std::string& name, int64_t layers_above) {
   ParameterSpec parameter;

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "strategies/hivemind/swarm.hpp"
 #include "tests/support/wait_until.hpp"
 

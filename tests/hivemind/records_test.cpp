@@ -7,11 +7,11 @@
 #include <set>
 #include <thread>
 
-#include "strategies/hivemind/ban_list.hpp"
+#include "strategies/hivemind/all_reduce.hpp"
 #include "strategies/hivemind/compression.hpp"
-#include "strategies/hivemind/part_average.hpp"
 #include "strategies/hivemind/peer_table.hpp"
-#include "strategies/hivemind/progress.hpp"
+#include "strategies/hivemind/server.hpp"
+#include "strategies/hivemind/swarm.hpp"
 
 using namespace runner::swarm;
 using Catch::Matchers::WithinAbs;

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/logging/csv_log.hpp"
 #include "runner/logging/loggers.hpp"
 #include "tests/logging/logged_run.hpp"

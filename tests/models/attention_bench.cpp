@@ -6,7 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "runner/base/process_memory.hpp"
+#include "runner/base/process_stat.hpp"
 #include "runner/models/bfloat16_attention.hpp"
 #include "runner/models/host_attention.hpp"
 #include "strategies/collective/counting_allocator.hpp"

@@ -217,6 +217,16 @@ TEST_CASE("config.json of published models is read with transformers' defaults")
   CHECK(read.rope_scaling.has_value());
 }
 
+TEST_CASE("Gemma 2 and 3 do not read hidden_act") {
+  for (const char* family : {"gemma2", "gemma3"}) {
+    const auto model = family_recipe(family);
+    auto config = hf_config(model, make_spec(model, 96, 16));
+    config.erase("hidden_activation");
+    config["hidden_act"] = "gelu";
+    CHECK(activation_of(model_from_hf_config(config)) == "gelu_tanh");
+  }
+}
+
 TEST_CASE("a model is the same after hf_config and model_from_hf_config") {
   for (auto model : varied_recipes()) {
     if (!model.bias) continue;

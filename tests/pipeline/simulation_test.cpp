@@ -5,7 +5,6 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <random>
 
-#include "strategies/pipeline/step_length.hpp"
 #include "strategies/pipeline/transfers.hpp"
 #include "tests/pipeline/shapes.hpp"
 

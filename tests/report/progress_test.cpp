@@ -1,6 +1,6 @@
 // The progress bar and the plain lines, with a clock that the test sets.
-#include "runner/base/metric_text.hpp"
 #include "runner/report/progress.hpp"
+#include "runner/base/metric_names.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <limits>

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "capture.hpp"
-#include "runner/report/relative_time.hpp"
+#include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 
 using namespace runner;

@@ -279,6 +279,9 @@ inline Job tiny_job(const TinyRun& run, const ModelSpec& spec) {
   job.optimizer = &run.optimizer.spec();
   job.optimizer_states = run.optimizer.states();
   job.ns_steps = run.optimizer.ns_steps;
+  for (const auto& other : run.optimizer.others)
+    job.group_optimizers.push_back({.spec = &other.spec(), .states = other.states(), .ns_steps = other.ns_steps});
+  for (const auto& group : run.optimizer.groups) job.optimizer_patterns.emplace_back(group.pattern, group.optimizer);
   job.validates = run.validates;
   job.own_loss = static_cast<bool>(run.token_loss);
   auto checkpointing = run.checkpointing;

@@ -29,7 +29,7 @@ struct Decoder {
 
   int64_t query_dim() const { return n_heads * head_dim; }
   int64_t key_dim() const { return kv_heads * head_dim; }
-  /// The same with the heads and the columns of the feed-forward of the rank that has the most.
+  /// The decoder with the heads and the columns of the feed-forward of the rank that has the most.
   Decoder divided(const TensorDivision& division) const;
 };
 

@@ -35,7 +35,7 @@ struct HfFamily {
 };
 
 const std::vector<HfFamily>& hf_families();
-/// Of model.name.
+/// The family of model.name.
 const HfFamily& hf_family(const std::string& name);
 
 }  // namespace runner::decoder

@@ -26,7 +26,8 @@ std::string activation(const HfConfigReader& reader, const std::string& family) 
   if (family == "gemma" && own.empty() && (act == "gelu" || act == "silu")) return "gelu_tanh";
   const bool gemma = scales_embeddings(family);
   const auto& name = !gemma || own.empty() ? act : own;
-  if (gemma && own.empty() && !reader.has("hidden_act")) return "gelu_tanh";
+  // Gemma 2 and 3 read only hidden_activation.
+  if (gemma && own.empty() && (family != "gemma" || !reader.has("hidden_act"))) return "gelu_tanh";
   if (name == "silu" || name == "swish") return "silu";
   if (name == "gelu" || name == "relu") return name;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return "gelu_tanh";

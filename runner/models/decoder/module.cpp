@@ -1,4 +1,4 @@
-#include "runner/models/decoder/module.hpp"
+#include "runner/models/family_modules.hpp"
 
 #include <fmt/format.h>
 
@@ -68,11 +68,11 @@ class Embedding : public Block {
   Dropout dropout_;
 };
 
-/// What a branch of a layer returns: what it adds to the stream, or its last products on this rank (Linear::product()), which are added
+/// The result of a branch of a layer: what it adds to the stream, or its last products on this rank (Linear::product()), which are added
 /// to those of the other branch before the sum over the ranks.
 enum class Returns { addend, products };
 
-/// What a branch of a layer does before and after its products: norms, dropout and the residual multiplier.
+/// The operations of a branch of a layer before and after its products: norms, dropout and the residual multiplier.
 class BranchEnds {
  public:
   BranchEnds(const Model& model, const Recipe::Model& recipe, const std::string& branch, DropoutSite site,
@@ -130,8 +130,8 @@ class AttentionBranch {
     const int64_t end = context.cache          ? context.cache->positions_end()
                         : context.context_axis ? context.batch->row_tokens
                                                : stream.seq_len();
-    // One after another: backward computes gradients in the reverse order of parameters, as the prediction of memory
-    // assumes.
+    // The products are computed one after another, so backward computes gradients in the reverse order of parameters, as the prediction
+    // of memory assumes.
     const auto* axis = context.tensor_axis;
     auto q = positioned(normed(wq_(h, context), q_norm_, axis), stream, positions, end),
          k = positioned(normed(wk_(h, context), k_norm_, axis), stream, positions, end);

@@ -3,7 +3,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/models/context_spec.hpp"
 #include "runner/models/decoder/decoder.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/spec_parts.hpp"
@@ -63,7 +62,7 @@ class Blocks {
     return 2 * attention_form(model_, number).window + (rotates(model_, number) ? 1 : 0);
   }
 
-  /// Of a layer whose branches read one entered input. With dropout there is a sum over the ranks for each branch.
+  /// Adds the traffic of a layer whose branches read one entered input. With dropout there is a sum over the ranks for each branch.
   void add_parallel_traffic(BlockSpec& block) const {
     add_enter(block, hidden_.all, division_);
     add_norm_sums(block);
@@ -99,7 +98,7 @@ class Blocks {
     add(block, std::move(weight));
   }
 
-  /// Of the last product. A norm after it needs its values.
+  /// Adds the sum of the last product. A norm after it needs its values.
   void add_last_sum(BlockSpec& block) const {
     add_leave(block, {.elements_per_token = hidden_.all, .of_output = !decoder_.norm_after}, division_);
   }

@@ -1,7 +1,6 @@
 // GPT-2 (Radford et al. 2019): learned positions, pre-LayerNorm, fused qkv, GELU feed-forward of four times the width.
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/models/context_spec.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "runner/models/spec_parts.hpp"

@@ -1,4 +1,4 @@
-#include "runner/models/mlp/module.hpp"
+#include "runner/models/family_modules.hpp"
 
 #include <fmt/format.h>
 

@@ -13,7 +13,7 @@ namespace runner {
 
 namespace {
 
-/// As torch.nn.Linear: weights and biases are uniform in +-1 / sqrt(in).
+/// Adds a layer with the initial values of torch.nn.Linear: weights and biases are uniform in +-1 / sqrt(in).
 void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in) {
   const Init init{Init::Kind::uniform, 1 / std::sqrt(static_cast<double>(in))};
   block.parameters.push_back({.name = name + ".weight", .shape = {out, in}, .init = init});
@@ -74,7 +74,8 @@ Recipe::Model model_from_config(const nlohmann::json& config) {
   model.activation = reader.get<std::string>("hidden_act", "relu");
   model.dropout = reader.get("dropout", 0.0);
   // The columns and the loss, which are not the model's.
-  reader.check_all_read("of mlp", hf_ignored_keys_and({"features", "targets", "target_type", "loss", "huber_delta"}));
+  reader.check_all_read("of mlp",
+                        hf_ignored_keys_and({"features", "targets", "target_type", "version", "loss", "huber_delta"}));
   return model;
 }
 

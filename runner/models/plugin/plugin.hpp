@@ -28,7 +28,7 @@ namespace runner::plugin {
 /// Changes with every change of this header. A runner loads only plug-ins that were built with its version.
 inline constexpr uint32_t abi_version = 1;
 
-/// What a model is made for.
+/// The sizes that a model is made for.
 struct Sizes {
   int64_t vocab_size = 0;  ///< tokens of the data: ids are smaller
   int64_t seq_len = 0;     ///< T, the longest row
@@ -98,7 +98,7 @@ inline torch::Tensor summed_cross_entropy(const torch::Tensor& logits, const tor
                                 at::Reduction::Sum, -100);
 }
 
-/// What a library exports. The first member never changes its place.
+/// The exports of a library. The first member never changes its place.
 struct Library {
   uint32_t version;
   const char* torch_version;

@@ -37,7 +37,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     throw usage_error("config.json: hidden_act = \"{}\" is not supported; allowed: relu, gelu or silu",
                       *model.activation);
   model.num_labels = reader.has("id2label") ? std::ssize(config.at("id2label")) : reader.get<int64_t>("num_labels", 2);
-  // What a backbone of other models needs; and names of runner's own files.
+  // The ignored keys are those that a backbone of other models needs, and names of runner's own files.
   reader.check_all_read("of resnet", hf_ignored_keys_and({"out_features", "out_indices", "stage_names", "pruned_heads",
                                                           "tie_word_embeddings", "crop"}));
   return model;

@@ -1,4 +1,4 @@
-// What the parts of the resnet family share: the shapes of its layers.
+// The common part of the resnet family: the shapes of its layers.
 #pragma once
 #include <string>
 #include <vector>
@@ -30,7 +30,7 @@ Conv stem_of(const Recipe::Model& model);
 int64_t pooled_size(const Recipe::Model& model);
 std::vector<ResidualLayer> layers_of(const Recipe::Model& model);
 
-/// As Hugging Face's ResNetForImageClassification.
+/// The tensors and settings are those of Hugging Face's ResNetForImageClassification.
 HfTensor hf_tensor(const std::string& parameter);
 Recipe::Model model_from_hf_config(const nlohmann::json& config);
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);

@@ -72,7 +72,8 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
     model.num_labels = std::ssize(config.at("id2label"));
   else
     model.num_labels = reader.get<int64_t>("num_labels", 2);
-  // What the pooler and the decoder of masked images need, which a classifier does not have; and names of runner's own files.
+  // The ignored keys are those of the pooler and the decoder of masked images, which a classifier does not have, and names of runner's own
+  // files.
   reader.check_all_read("of vit", hf_ignored_keys_and({"encoder_stride", "pooler_act", "pooler_output_size",
                                                        "pruned_heads", "tie_word_embeddings", "crop"}));
   return model;

@@ -1,10 +1,9 @@
-#include "runner/models/vit/module.hpp"
+#include "runner/models/family_modules.hpp"
 
 #include <fmt/format.h>
 
 #include "runner/models/attention.hpp"
 #include "runner/models/dropout.hpp"
-#include "runner/models/gpt/module.hpp"
 #include "runner/models/layers.hpp"
 #include "runner/models/row_input.hpp"
 #include "runner/models/task_head.hpp"

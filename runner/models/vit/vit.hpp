@@ -1,4 +1,4 @@
-// What the parts of the vit family share.
+// The declarations that the parts of the vit family share.
 #pragma once
 #include "runner/models/models.hpp"
 
@@ -8,7 +8,7 @@ namespace runner::vit {
 int64_t pixels_of(const Recipe::Model& model);
 int64_t tokens_of(const Recipe::Model& model);
 
-/// As Hugging Face's ViTForImageClassification.
+/// The tensors and settings are those of Hugging Face's ViTForImageClassification.
 HfTensor hf_tensor(const std::string& parameter);
 Recipe::Model model_from_hf_config(const nlohmann::json& config);
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);

@@ -1,4 +1,4 @@
-// The communication of a plan along the axes of its mesh, as a table and as JSON.
+// A plan along the axes of its mesh: the communication and the pipeline, as text and as JSON.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,5 +13,9 @@ std::string axes_text(const Candidate& candidate);
 
 /// [{axis, ranks, wire_bytes, seconds, exposed_seconds}], of a step.
 nlohmann::json axes_json(const Candidate& candidate);
+
+/// The schedule with the share of a step in which ranks wait, and a line for each rank: its blocks, its part of the work, and the bytes of
+/// its tensors at the peak of a step. Lines end with a newline.
+std::string pipeline_text(const PipelinePlan& pipeline);
 
 }  // namespace runner
