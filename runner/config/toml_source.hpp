@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
-
+#include "runner/base/toml.hpp"
 #include "runner/config/file_format.hpp"
 #include "runner/config/located_json.hpp"
 

@@ -1,10 +1,10 @@
 #include "runner/config/tool_names.hpp"
 
-#include <toml++/toml.h>
 #include <algorithm>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/toml.hpp"
 #include "runner/config/toml_source.hpp"
 
 namespace runner {

@@ -1,10 +1,9 @@
 #include "runner/selection/device_kinds.hpp"
 
-#include <toml++/toml.h>
-
 #include <cctype>
 #include <cstdio>
 
+#include "runner/base/toml.hpp"
 #include "runner/selection/tables.hpp"
 
 namespace runner {

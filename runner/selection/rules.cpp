@@ -2,12 +2,12 @@
 
 #include <fmt/args.h>
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <sstream>
 #include <stdexcept>
 
 #include "runner/base/text.hpp"
+#include "runner/base/toml.hpp"
 #include "runner/selection/tables.hpp"
 
 namespace runner {
