@@ -47,7 +47,8 @@ void remove_left_overs(const fs::path& parent) {
 ScratchFolder::ScratchFolder(const fs::path& parent) {
   std::error_code error;
   fs::create_directories(parent, error);
-  remove_left_overs(parent);
+  if (parent == fs::temp_directory_path(error))
+    remove_left_overs(parent);  // locks of a shared folder may hold on one node only
   std::string pattern = (parent / prefix).string() + std::string(random_letters, 'X');
   if (!::mkdtemp(pattern.data())) throw environment_error("cannot make a folder in {}", parent.string());
   path_ = pattern;

@@ -7,8 +7,9 @@ namespace runner {
 
 class ScratchFolder {
  public:
-  /// Makes a folder `parent`/.runner-scratch-XXXXXX that only this user can read, and locks it. Removes those in `parent` that killed
-  /// processes of this user have left: they are older than a minute, and nobody locks them. Throws Error(environment).
+  /// Makes a folder `parent`/.runner-scratch-XXXXXX that only this user can read, and locks it. If `parent` is the folder for
+  /// temporary files, removes the scratch folders that killed processes of this user have left there: they are older than a minute, and no
+  /// process locks them. Throws Error(environment).
   explicit ScratchFolder(const fs::path& parent);
   ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;

@@ -45,7 +45,7 @@ T AdapterConfig::get(const char* key, T otherwise) const {
   try {
     return found->get<T>();
   } catch (const json::exception&) {
-    throw usage_error("{}: {} = {} has another type than PEFT writes", path_.string(), key, found->dump());
+    throw usage_error("{}: {} = {} has another type than PEFT writes", path_.string(), key, shortened_json(*found));
   }
 }
 
@@ -114,7 +114,7 @@ void AdapterConfig::check(const Recipe::FineTune& fine_tune) const {
     throw usage_error(
         "{}: init_lora_weights is {}: the adapter belongs to changed base weights; save it with PEFT as a plain LoRA "
         "(path_initial_model_for_weight_conversion)",
-        path_.string(), init.dump());
+        path_.string(), shortened_json(init));
   const auto alpha = get<double>("lora_alpha", 8);
   const bool rslora = get("use_rslora", false);
   if (alpha != fine_tune.alpha || rslora != fine_tune.rslora)

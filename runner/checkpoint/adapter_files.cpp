@@ -118,6 +118,9 @@ class AdapterTensors {
   std::vector<float> take(const std::string& name, std::vector<int64_t>& shape) {
     const auto* tensor = file_.find(name);
     if (!tensor) return {};
+    if (!is_float_dtype(tensor->dtype))
+      throw usage_error("fine_tune.adapter: `{}` has the type {}, which is not that of an adapter", name,
+                        tensor->dtype);
     unused_.erase(name);
     shape = tensor->shape;
     std::vector<float> values(static_cast<size_t>(tensor->numel()));
@@ -197,7 +200,7 @@ AdapterFolder::AdapterFolder(const fs::path& folder, const Recipe& recipe, const
       problems.push_back(fmt::format("the folder has no adapter of `{}`", module.name));
       continue;
     }
-    product.rank = a_shape[0];
+    product.rank = a_shape.empty() ? 0 : a_shape[0];
     if (auto problem = config.other_factor(module.name, recipe.fine_tune); !problem.empty()) {
       problems.push_back(problem);
       continue;

@@ -27,7 +27,7 @@ void take(const json& object, const char* key, std::optional<Value>& value) {
   constexpr bool flag = std::is_same_v<Value, bool>, whole = std::is_integral_v<Value>;
   const bool right = flag ? found->is_boolean() : whole ? found->is_number_integer() : found->is_number();
   if (!right)
-    throw usage_error("{} = {}: must be {}", key, found->dump(),
+    throw usage_error("{} = {}: must be {}", key, shortened_json(*found),
                       flag    ? "true or false"
                       : whole ? "a whole number"
                               : "a number");

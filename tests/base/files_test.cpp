@@ -82,6 +82,8 @@ TEST_CASE("a private file can be read by its owner only, also after it replaced 
 
 TEST_CASE("a scratch folder of a killed process is removed by the next one, and one in use is not") {
   TemporaryFolder folder;
+  const auto before = fs::temp_directory_path();
+  ::setenv("TMPDIR", folder.path.c_str(), 1);
   const auto make_old = [](const fs::path& path) {
     const timespec hour_ago[] = {{::time(nullptr) - 3600, 0}, {::time(nullptr) - 3600, 0}};
     REQUIRE(::utimensat(AT_FDCWD, path.c_str(), hour_ago, 0) == 0);
@@ -102,6 +104,7 @@ TEST_CASE("a scratch folder of a killed process is removed by the next one, and 
   CHECK_FALSE(fs::exists(left));
   CHECK(fs::exists(used.path()));
   CHECK(fs::exists(folder.path / "runner-models"));
+  ::setenv("TMPDIR", before.c_str(), 1);
 }
 
 TEST_CASE("a link that has the name of the temporary file is not followed") {

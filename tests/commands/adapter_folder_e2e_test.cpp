@@ -137,6 +137,24 @@ TEST_CASE("an adapter whose base is not here says which one it needs", "[e2e][ad
   const auto other = place.run({"generate", run, "t3", "--base", "base"});
   CHECK(other.code == 2);
   CHECK_THAT(other.err, ContainsSubstring("--base is for a folder with an adapter (adapter_config.json)"));
+  // A file of a stranger can have other types, and matrices without dimensions.
+  const std::string weights = slurp(place.path() / "adapter/adapter_model.safetensors");
+  auto integers = weights;
+  for (size_t at = 0; (at = integers.find("\"F32\"", at)) != std::string::npos;) integers.replace(at, 5, "\"I32\"");
+  place.write("adapter/adapter_model.safetensors", integers);
+  CHECK_THAT(refusal("base"), ContainsSubstring("has the type I32, which is not that of an adapter"));
+  const std::string layer = "base_model.model.model.layers.0.self_attn.q_proj.lora_";
+  const auto scalar = [](int64_t first) {
+    return json{{"dtype", "F32"}, {"shape", json::array()}, {"data_offsets", {first, first + 4}}};
+  };
+  std::string header = json{{layer + "A.weight", scalar(0)}, {layer + "B.weight", scalar(4)}}.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  place.write(
+      "adapter/adapter_model.safetensors",
+      std::string{static_cast<char>(header.size() % 256), static_cast<char>(header.size() / 256), 0, 0, 0, 0, 0, 0} +
+          header + std::string(8, '\1'));
+  CHECK_THAT(refusal("base"), ContainsSubstring("q_proj` has A [] and B [] instead of"));
+  place.write("adapter/adapter_model.safetensors", weights);
   config["new_key"] = 2;
   CHECK_THAT(refusal("base"),
              ContainsSubstring("adapter_config.json: keys that are not known have no effect: `new_key`"));

@@ -54,7 +54,7 @@ struct Hooks {
       recipe.hooks.files.push_back(path.string());
     }
   }
-  /// What the hooks do in a pretended training, followed by a checkpoint and a resume from it, one per line; errors are last.
+  /// Lines that say what the hooks do in a pretended training, a checkpoint and a resume from it; errors are last.
   std::vector<std::string> run() {
     std::vector<std::string> lines;
     try {
