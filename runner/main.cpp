@@ -4,7 +4,6 @@
 
 #include "runner/commands/front.hpp"
 #include "runner/data/plugin/messages.hpp"
-#include "runner/data/plugin/serve.hpp"
 
 int main(int argc, char** argv) {
   // A launcher may ignore SIGCHLD. Then nobody would learn the exit codes of our child processes.

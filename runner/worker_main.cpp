@@ -14,9 +14,11 @@
 #include "runner/train/plugin_description.hpp"
 #include "runner/train/profile_answers.hpp"
 #include "runner/train/worker.hpp"
+#include "strategies/collective/quick_end.hpp"
 #include "strategies/contract/float32_products.hpp"
 
 int main(int argc, char** argv) {
+  runner::end_quickly();
   runner::WorkerOptions options;
   runner::choose_float32_products();
   std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the limit of file sizes (ulimit -f) fails instead
@@ -30,13 +32,15 @@ int main(int argc, char** argv) {
       return static_cast<int>(runner::run_calibration(std::atof(argv[++i])));
     if (argument == "--infer" && i + 1 < argc)
       return static_cast<int>(runner::run_inference_worker(std::atoi(argv[++i])));
-    if (argument == "--describe-plugin" && i + 2 < argc) return runner::answer_plugin_request(argv[i + 1], argv[i + 2]);
+    if (argument == "--describe-plugin" && i + 2 < argc)
+      return runner::answer_request(runner::describe_plugin, argv[i + 1], argv[i + 2]);
     if (argument == "--describe-precision" && i + 2 < argc)
-      return runner::answer_part_request(runner::describe_precision, argv[i + 1], argv[i + 2]);
+      return runner::answer_request(runner::describe_precision, argv[i + 1], argv[i + 2]);
     if (argument == "--describe-accelerator" && i + 2 < argc)
-      return runner::answer_part_request(runner::describe_accelerator, argv[i + 1], argv[i + 2]);
+      return runner::answer_request(runner::describe_accelerator, argv[i + 1], argv[i + 2]);
     if (argument == "--profiles" && i + 1 < argc) return runner::answer_profile_questions(argv[i + 1]);
-    if (argument == "--compiled-memory" && i + 2 < argc) return runner::answer_memory_request(argv[i + 1], argv[i + 2]);
+    if (argument == "--compiled-memory" && i + 2 < argc)
+      return runner::answer_request(runner::describe_compiled_memory, argv[i + 1], argv[i + 2]);
     if (argument == "--run-dir" && i + 1 < argc)
       options.run_dir = argv[++i];
     else if (argument == "--accept-changed-data")

@@ -63,6 +63,30 @@ void make_pipe(Descriptor& read, Descriptor& write) {
   write = Descriptor(ends[1]);
 }
 
+/// At most `size` bytes of a file from `begin` on; fewer where it ends.
+std::string read_part(const Descriptor& file, off_t begin, off_t size) {
+  std::string text(static_cast<size_t>(std::max<off_t>(0, size)), '\0');
+  const ssize_t n = ::pread(file.get(), text.data(), text.size(), begin);
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return text;
+}
+
+/// The last heading of an attempt that begins behind a line break in [begin, end), with its own line break; empty: there is none.
+std::string last_heading(const Descriptor& log, off_t begin, off_t end) {
+  constexpr off_t piece_bytes = 1 << 20, heading_bytes_max = 200;
+  const std::string mark = "\n" + std::string(log_heading_begin);
+  std::string found;
+  for (off_t at = begin; at < end; at += piece_bytes) {
+    const std::string piece = read_part(log, at, std::min(piece_bytes + heading_bytes_max, end - at));
+    for (size_t line = piece.find(mark); line != std::string::npos; line = piece.find(mark, line + 1)) {
+      const size_t line_end = piece.find('\n', line + 1);
+      if (line_end == std::string::npos) break;
+      if (const auto text = piece.substr(line + 1, line_end - line - 1); attempt_of_heading(text)) found = text + "\n";
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 pid_t start_child(const ChildCommand& command) {
@@ -96,34 +120,6 @@ pid_t start_child(const ChildCommand& command) {
   }
   return pid;
 }
-
-namespace {
-
-/// At most `size` bytes of a file from `begin` on; fewer where it ends.
-std::string read_part(const Descriptor& file, off_t begin, off_t size) {
-  std::string text(static_cast<size_t>(std::max<off_t>(0, size)), '\0');
-  const ssize_t n = ::pread(file.get(), text.data(), text.size(), begin);
-  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
-  return text;
-}
-
-/// The last heading of an attempt that begins behind a line break in [begin, end), with its own line break; empty: there is none.
-std::string last_heading(const Descriptor& log, off_t begin, off_t end) {
-  constexpr off_t piece_bytes = 1 << 20, heading_bytes_max = 200;
-  const std::string mark = "\n" + std::string(log_heading_begin);
-  std::string found;
-  for (off_t at = begin; at < end; at += piece_bytes) {
-    const std::string piece = read_part(log, at, std::min(piece_bytes + heading_bytes_max, end - at));
-    for (size_t line = piece.find(mark); line != std::string::npos; line = piece.find(mark, line + 1)) {
-      const size_t line_end = piece.find('\n', line + 1);
-      if (line_end == std::string::npos) break;
-      if (const auto text = piece.substr(line + 1, line_end - line - 1); attempt_of_heading(text)) found = text + "\n";
-    }
-  }
-  return found;
-}
-
-}  // namespace
 
 ChildLog::ChildLog(std::string path, const std::string& heading)
     : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {

@@ -1,6 +1,7 @@
 // Clocks: wall time for records, steady time for durations.
 #pragma once
 #include <chrono>
+#include <ctime>
 #include <string>
 
 namespace runner {
@@ -14,6 +15,13 @@ inline double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 /// "2026-11-21 06:54:03" in local time.
-std::string format_time(double wall_seconds);
+inline std::string format_time(double wall_seconds) {
+  auto whole = static_cast<std::time_t>(wall_seconds);
+  std::tm local{};
+  localtime_r(&whole, &local);
+  char buffer[32];
+  std::strftime(buffer, sizeof buffer, "%Y-%m-%d %H:%M:%S", &local);
+  return buffer;
+}
 
 }  // namespace runner

@@ -22,6 +22,8 @@ constexpr uint32_t pattern_steps_max = 10'000'000;  ///< of a match that begins 
 constexpr double pattern_seconds_max = 1;  ///< of processor time for one text, besides those for each of its bytes
 constexpr double pattern_seconds_per_byte = 1e-5;  ///< real tokenizers need about a hundredth of it
 
+constexpr size_t json_record_bytes_max = 64 << 20;  ///< a line or an element: its tokens take about 40 times the memory
+
 constexpr int parquet_depth_max = 100;      ///< columns inside each other
 constexpr int parquet_fields_max = 32'768;  ///< columns, and the groups that they are in
 constexpr int64_t parquet_group_rows_max = int64_t{1} << 28;

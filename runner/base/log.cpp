@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string_view>
 
-#include "runner/base/log_copy.hpp"
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
 
 namespace runner::log {
@@ -27,5 +28,13 @@ template <typename... Args>
 void error(fmt::format_string<Args...> format, Args&&... args) {
   write(Level::error, fmt::format(format, std::forward<Args>(args)...));
 }
+
+// A copy of what stderr gets, for the log of a run: messages, and the lines of the progress display.
+
+/// `take` is called with each line, on any thread, also with messages below the level of RUNNER_LOG. Null removes it; it is not called
+/// afterwards.
+void set_copy(std::function<void(const std::string& line)> take);
+/// Passes on a line that was printed without write().
+void copy(const std::string& line);
 
 }  // namespace runner::log

@@ -28,82 +28,47 @@ std::string value_text(const json& value) {
   return date ? "the date " + value["date"].get<std::string>() : value.dump();
 }
 
+namespace {
+
+/// A type in words, and its name for scripts.
+struct TypeWords {
+  const char* wanted;
+  const char* name;
+};
+
+/// In the order of Option::Type.
+constexpr TypeWords type_words[] = {
+    {"true or false", "boolean"},
+    {"an integer", "integer"},
+    {"an integer or \"auto\"", "integer"},
+    {"a number", "number"},
+    {"a list of two numbers", "numbers"},
+    {"a list of numbers", "numbers"},
+    {"a string", "string"},
+    {"a string", "choice"},
+    {"a string", "string"},
+    {"a list of strings", "names"},
+    {"a list of strings", "names"},
+    {"a string or a list of strings", "names"},
+    {"a list", "list"},
+    {"a duration such as \"30m\" or \"1d12h\"", "duration"},
+    {"a size such as \"22GiB\"", "size"},
+    {"a table", "table"},
+    {"a table or a list of tables", "table"},
+    {"a table or a string", "table"},
+    {"a table", "table"},
+};
+static_assert(std::size(type_words) == static_cast<size_t>(Type::other) + 1);
+
+const TypeWords& words_of(Type type) { return type_words[static_cast<size_t>(type)]; }
+
+}  // namespace
+
 std::string wanted(const Option& option) {
-  if (!option.wanted.empty()) return option.wanted;
-  switch (option.type) {
-    case Type::boolean:
-      return "true or false";
-    case Type::integer:
-      return "an integer";
-    case Type::integer_or_auto:
-      return "an integer or \"auto\"";
-    case Type::number:
-      return "a number";
-    case Type::pair:
-      return "a list of two numbers";
-    case Type::numbers:
-      return "a list of numbers";
-    case Type::text:
-    case Type::path:
-    case Type::choice:
-      return "a string";
-    case Type::texts:
-    case Type::paths:
-      return "a list of strings";
-    case Type::names:
-      return "a string or a list of strings";
-    case Type::list:
-      return "a list";
-    case Type::duration:
-      return "a duration such as \"30m\" or \"1d12h\"";
-    case Type::bytes:
-      return "a size such as \"22GiB\"";
-    case Type::table:
-    case Type::other:
-      return "a table";
-    case Type::tables:
-      return "a table or a list of tables";
-    case Type::table_or_text:
-      return "a table or a string";
-  }
-  return "";
+  return option.wanted.empty() ? words_of(option.type).wanted : option.wanted;
 }
 
-std::string type_name(const Option& option) {
-  switch (option.type) {
-    case Type::boolean:
-      return "boolean";
-    case Type::integer:
-    case Type::integer_or_auto:
-      return "integer";
-    case Type::number:
-      return "number";
-    case Type::pair:
-    case Type::numbers:
-      return "numbers";
-    case Type::text:
-    case Type::path:
-      return "string";
-    case Type::choice:
-      return "choice";
-    case Type::texts:
-    case Type::paths:
-    case Type::names:
-      return "names";
-    case Type::list:
-      return "list";
-    case Type::duration:
-      return "duration";
-    case Type::bytes:
-      return "size";
-    case Type::table:
-    case Type::tables:
-    case Type::table_or_text:
-    case Type::other:
-      return "table";
-  }
-  return "";
-}
+std::string type_name(const Option& option) { return words_of(option.type).name; }
 
 std::string number_text(const Option& option, double number) {
   if (option.type != Type::bytes) return fmt::format("{}", number);

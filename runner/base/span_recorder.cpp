@@ -93,29 +93,4 @@ std::string SpanRecorder::place(const SpanName& name) const {
   return name.unit >= 0 ? units_.at(static_cast<size_t>(name.unit)) : "";
 }
 
-void SpanRecorder::set_step(int64_t step) {
-  const std::lock_guard lock(mutex_);
-  step_ = step;
-}
-
-void SpanRecorder::keep_spans(bool keep) {
-  const std::lock_guard lock(mutex_);
-  keep_ = keep;
-}
-
-void SpanRecorder::reset_totals() {
-  const std::lock_guard lock(mutex_);
-  totals_.clear();
-}
-
-std::map<SpanName, SpanRecorder::Total> SpanRecorder::totals() const {
-  const std::lock_guard lock(mutex_);
-  return totals_;
-}
-
-std::vector<SpanRecorder::Span> SpanRecorder::spans() const {
-  const std::lock_guard lock(mutex_);
-  return spans_;
-}
-
 }  // namespace runner

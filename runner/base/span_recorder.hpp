@@ -73,14 +73,29 @@ class SpanRecorder {
   /// The name of the block or unit of a span; empty if it is about none.
   std::string place(const SpanName& name) const;
   /// The number of the step that later spans belong to. Call it between spans of the rank's thread.
-  void set_step(int64_t step);
+  void set_step(int64_t step) {
+    const std::lock_guard lock(mutex_);
+    step_ = step;
+  }
   /// Whether later spans are kept for spans().
-  void keep_spans(bool keep);
+  void keep_spans(bool keep) {
+    const std::lock_guard lock(mutex_);
+    keep_ = keep;
+  }
   /// Forgets the totals so far.
-  void reset_totals();
+  void reset_totals() {
+    const std::lock_guard lock(mutex_);
+    totals_.clear();
+  }
   /// The totals of the rank's own thread, which made this object, in spans of steps, validation and checkpoints.
-  std::map<SpanName, Total> totals() const;
-  std::vector<Span> spans() const;
+  std::map<SpanName, Total> totals() const {
+    const std::lock_guard lock(mutex_);
+    return totals_;
+  }
+  std::vector<Span> spans() const {
+    const std::lock_guard lock(mutex_);
+    return spans_;
+  }
 
  private:
   struct Open {

@@ -63,6 +63,34 @@ std::string counted_ranges(const char* noun, const std::vector<int>& numbers) {
   return fmt::format("{}{} {}", noun, numbers.size() == 1 ? "" : "s", join(parts, ", "));
 }
 
+/// The candidate that begins with `name`, if there is exactly one: `sharding` gives sharding_strategy.
+std::optional<std::string> only_beginning_with(const std::string& name, const std::vector<std::string>& candidates) {
+  std::optional<std::string> found;
+  if (name.size() < 3) return found;
+  for (const auto& candidate : candidates) {
+    if (!lower(candidate).starts_with(name)) continue;
+    if (found) return std::nullopt;
+    found = candidate;
+  }
+  return found;
+}
+
+std::string scaled(double value, double base, const std::array<const char*, 6>& units, const char* none) {
+  size_t unit = 0;
+  while (std::abs(value) >= base && unit + 1 < units.size()) {
+    value /= base;
+    ++unit;
+  }
+  if (unit == 0) return fmt::format("{:.0f}{}", value, none);
+  return fmt::format("{:.{}f} {}", value, std::abs(value) < 10 ? 2 : 1, units[unit]);
+}
+
+struct Unit {
+  char letter;
+  int64_t seconds;
+};
+constexpr std::array<Unit, 4> duration_units{{{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
+
 }  // namespace
 
 std::string describe_ranks(const std::vector<int>& ranks) { return counted_ranges("rank", ranks); }
@@ -90,20 +118,6 @@ int edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-namespace {
-/// The candidate that begins with `name`, if there is exactly one: `sharding` gives sharding_strategy.
-std::optional<std::string> only_beginning_with(const std::string& name, const std::vector<std::string>& candidates) {
-  std::optional<std::string> found;
-  if (name.size() < 3) return found;
-  for (const auto& candidate : candidates) {
-    if (!lower(candidate).starts_with(name)) continue;
-    if (found) return std::nullopt;
-    found = candidate;
-  }
-  return found;
-}
-}  // namespace
-
 std::optional<std::string> nearest(std::string_view name, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   int best_distance = std::max<int>(1, static_cast<int>(name.size()) / 3);
@@ -119,18 +133,6 @@ std::optional<std::string> nearest(std::string_view name, const std::vector<std:
   }
   return best ? best : only_beginning_with(lower(name), candidates);
 }
-
-namespace {
-std::string scaled(double value, double base, const std::array<const char*, 6>& units, const char* none) {
-  size_t unit = 0;
-  while (std::abs(value) >= base && unit + 1 < units.size()) {
-    value /= base;
-    ++unit;
-  }
-  if (unit == 0) return fmt::format("{:.0f}{}", value, none);
-  return fmt::format("{:.{}f} {}", value, std::abs(value) < 10 ? 2 : 1, units[unit]);
-}
-}  // namespace
 
 std::string format_bytes(double bytes) { return scaled(bytes, 1024, {"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, " B"); }
 std::string format_count(double count) { return scaled(count, 1000, {"", "k", "M", "G", "T", "P"}, ""); }
@@ -153,6 +155,7 @@ std::string ordinal(int64_t number) {
 }
 
 std::string format_duration(double seconds) {
+  if (std::isnan(seconds)) return "-";
   if (seconds > 0 && seconds < 0.1) return fmt::format("{:.{}f} ms", 1000 * seconds, seconds < 0.01 ? 1 : 0);
   if (seconds < 60) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 2 : 1);
   auto whole = static_cast<int64_t>(seconds + 0.5);
@@ -160,14 +163,6 @@ std::string format_duration(double seconds) {
   if (whole < 86400) return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
   return fmt::format("{}d {:02}h", whole / 86400, whole / 3600 % 24);
 }
-
-namespace {
-struct Unit {
-  char letter;
-  int64_t seconds;
-};
-constexpr std::array<Unit, 4> duration_units{{{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
-}  // namespace
 
 std::optional<std::chrono::seconds> parse_duration(std::string_view text) {
   if (const auto parts = split(text, ':'); parts.size() == duration_units.size()) {

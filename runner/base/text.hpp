@@ -36,7 +36,7 @@ std::string format_parameters(int64_t count);
 std::string counted(int64_t count, std::string_view noun);
 /// "2nd", "3rd", "11th".
 std::string ordinal(int64_t number);
-/// "1d 2h", "3m 20s", "0.42 s", "1.5 ms".
+/// "1d 2h", "3m 20s", "0.42 s", "1.5 ms"; "-" for NaN, which is not known.
 std::string format_duration(double seconds);
 
 /// The one duration type of recipes: "30m", "1d12h", "90s", "1h30m". Units d, h, m, s, in that order, each once. Also

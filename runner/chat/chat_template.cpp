@@ -6,7 +6,6 @@
 
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
-#include "runner/chat/built_in.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner::chat {

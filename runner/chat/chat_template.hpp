@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,5 +59,11 @@ class ChatTemplate {
   std::string name_;
   Json special_tokens_ = Json::object();
 };
+
+/// The texts of the built-in templates.
+struct BuiltInText {
+  std::string_view name, text;
+};
+std::span<const BuiltInText> built_in_texts();
 
 }  // namespace runner::chat

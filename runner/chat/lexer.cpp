@@ -1,4 +1,4 @@
-#include "runner/chat/lexer.hpp"
+#include "runner/chat/parser.hpp"
 
 #include <algorithm>
 #include <charconv>

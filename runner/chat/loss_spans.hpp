@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "runner/chat/chat_template.hpp"
-#include "runner/chat/conversation.hpp"
+#include "runner/chat/layouts.hpp"
 
 namespace runner::chat {
 

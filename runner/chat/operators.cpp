@@ -121,9 +121,11 @@ Value repeat(const Value& value, int64_t count) {
     if (times > 0)
       check_size(value.bytes().size() > 0 && times > template_value_bytes_max ? template_value_bytes_max + 1
                                                                               : value.bytes().size() * times);
+    const size_t size = value.bytes().size() * times;
     std::string result;
-    if (!value.bytes().empty())
-      for (size_t i = 0; i < times; ++i) result += value.bytes();
+    result.reserve(size);
+    if (size > 0) result = value.bytes();
+    while (result.size() < size) result.append(result, 0, size - result.size());  // doubles it
     return Value(std::move(result), value.safe());
   }
   auto& items = value.as_sequence().items;

@@ -8,10 +8,11 @@
 //               *args and **kwargs, attributes, indices, slices with steps, lists, tuples, dictionaries
 //   loop.       index, index0, revindex, revindex0, first, last, length, previtem, nextitem, depth, depth0, cycle, changed
 //   functions   range, dict, namespace, cycler, joiner, raise_exception, strftime_now
-//   filters, tests and methods: the tables in text_filters.cpp, sequence_filters.cpp, value_filters.cpp, tests.cpp,
+//   filters, tests and methods: the tables in text_filters.cpp, sequence_filters.cpp, value_filters.cpp,
 //               text_methods.cpp, builtins.cpp. Those that jinja2 or Python has and this engine has not are refused by name.
-// Not supported: include, import, extends, block, autoescape, do; arithmetic with integers of more than 64 bits; \N{..} in strings; upper and lower
-// case outside the scripts that unicode.hpp names. Filters that give generators (map, select ..) run at once, not on demand.
+// Not supported: include, import, extends, block, autoescape, do; arithmetic with integers of more than 64 bits; \N{..} in
+// strings; upper and lower case outside the scripts that unicode.hpp names.
+// Filters that give generators (map, select ..) run at once, not on demand.
 // A difference of scopes: if an outer scope assigns a name later, jinja2 finds that name undefined in inner scopes before; here it
 // is the variable given to the template.
 // Printing a function or generator, which jinja2 prints as a memory address, is an error here.
@@ -39,11 +40,23 @@ struct RenderOptions {
 class Template {
  public:
   /// `name` is written in errors: a path, or the name of a built-in template. Raises TemplateError.
-  Template(std::string name, std::string_view text);
+  Template(std::string name, std::string_view text)
+      : tree_(std::make_shared<Tree>(parse_template(std::move(name), text))) {}
 
   /// Raises TemplateError, and RaisedByTemplate for raise_exception.
-  Rendered render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
-  Rendered render(const Dict& variables, const RenderOptions& options = {}) const;
+  Rendered render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const {
+    Value value;
+    try {
+      value = Value::from_json(variables);
+    } catch (const Fault& fault) {
+      throw usage_error("{}: the variables of the template cannot be used: {}", name(), fault.message);
+    }
+    RUNNER_CHECK(value.is_dict());
+    return render(value.as_dict(), options);
+  }
+  Rendered render(const Dict& variables, const RenderOptions& options = {}) const {
+    return Interpreter(*tree_, options.limits, options.now).render(variables);
+  }
 
   const std::string& name() const { return tree_->name; }
   const std::string& source() const { return tree_->source; }

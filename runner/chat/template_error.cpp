@@ -50,7 +50,6 @@ TemplateError::TemplateError(std::string name, std::string_view source, size_t o
                              int column)
     : Error(ExitCode::usage,
             fmt::format("{}:{}:{}: {}\n{}", name, line, column, message, excerpt(source, offset, line, column))),
-      name_(std::move(name)),
       message_(std::move(message)),
       line_(line),
       column_(column) {}

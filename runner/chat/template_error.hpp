@@ -13,7 +13,6 @@ class TemplateError : public Error {
  public:
   TemplateError(std::string name, std::string_view source, size_t offset, std::string message);
 
-  const std::string& template_name() const { return name_; }
   int line() const { return line_; }
   int column() const { return column_; }  ///< in code points, from 1
   const std::string& message() const { return message_; }
@@ -21,7 +20,7 @@ class TemplateError : public Error {
  private:
   TemplateError(std::string name, std::string_view source, size_t offset, std::string message, int line, int column);
 
-  std::string name_, message_;
+  std::string message_;
   int line_, column_;
 };
 

@@ -133,7 +133,6 @@ class Value {
   const Sequence& as_sequence() const { return *static_cast<const Sequence*>(pointer_.get()); }
   const Dict& as_dict() const { return *static_cast<const Dict*>(pointer_.get()); }
   Object& object() const { return *static_cast<Object*>(pointer_.get()); }
-  std::shared_ptr<Object> object_pointer() const { return std::static_pointer_cast<Object>(pointer_); }
   const void* identity() const { return pointer_.get(); }
   bool safe() const { return kind_ == Kind::text && as_text().safe; }
 

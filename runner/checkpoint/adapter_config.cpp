@@ -1,4 +1,4 @@
-#include "runner/checkpoint/adapter_config.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
-#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -34,8 +33,7 @@ constexpr std::string_view known_keys[] = {
 
 AdapterConfig::AdapterConfig(const fs::path& folder) : path_(folder / "adapter_config.json") {
   if (!fs::exists(path_)) throw usage_error("fine_tune.adapter: {} has no adapter_config.json", folder.string());
-  values_ = foreign_json(read_model_file(path_));
-  if (!values_.is_object()) throw usage_error("{} is not a JSON object", path_.string());
+  values_ = read_json_object(path_);
 }
 
 template <typename T>
@@ -87,7 +85,8 @@ void AdapterConfig::check_patterns() const {
     const json patterns = get(key, json::object());
     for (const auto& [pattern, value] : patterns.items())
       if (!value.is_number() || pattern.find_first_of("^$*+?()[]{}|\\") != std::string::npos)
-        throw usage_error("{}: {} has \"{}\", which is not the end of a module's name", path_.string(), key, pattern);
+        throw usage_error("{}: {} has \"{}\", which is not the end of a module's name", path_.string(), key,
+                          shortened_text(pattern));
   }
 }
 
@@ -102,7 +101,7 @@ void AdapterConfig::check(const Recipe::FineTune& fine_tune) const {
   check_keys();
   check_patterns();
   if (const auto type = get<std::string>("peft_type", ""); type != "LORA")
-    throw usage_error("{}: peft_type is \"{}\"; only LORA is read", path_.string(), type);
+    throw usage_error("{}: peft_type is \"{}\"; only LORA is read", path_.string(), shortened_text(type));
   if (const bool dora = get("use_dora", false); dora != fine_tune.has_magnitudes())
     throw usage_error("{}: use_dora is {}, and fine_tune.method is \"{}\"; set fine_tune.method = \"{}\"",
                       path_.string(), dora, fine_tune.method, dora ? "dora" : "lora");

@@ -6,9 +6,8 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
-#include "runner/checkpoint/adapter_config.hpp"
-#include "runner/checkpoint/float_types.hpp"
-#include "runner/checkpoint/tied_head.hpp"
+#include "runner/checkpoint/hf.hpp"
+#include "runner/checkpoint/safetensors.hpp"
 #include "runner/models/adapters.hpp"
 
 namespace runner {

@@ -4,14 +4,45 @@
 // GPT-NeoX), their adapters are written as one of a larger rank, whose B has zeros elsewhere. The result is the same.
 #pragma once
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "runner/base/files.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/checkpoint/safetensors.hpp"
+#include "runner/config/recipe.hpp"
 
 namespace runner {
+
+/// adapter_config.json of PEFT (peft/tuners/lora/config.py), read and compared with a recipe.
+class AdapterConfig {
+ public:
+  /// Reads the file in the folder. Throws Error(usage) if there is none or it is not a JSON object.
+  explicit AdapterConfig(const fs::path& folder);
+
+  /// Throws Error(usage) if the adapter is not a plain LoRA or DoRA, or if its rank or factor differ from the recipe's. A note names
+  /// keys that are not known.
+  void check(const Recipe::FineTune& fine_tune) const;
+
+  /// The problem if rank_pattern and alpha_pattern give the module another factor than the recipe; otherwise empty. A pattern is the end
+  /// of a module's name; regular expressions of PEFT are not read.
+  std::string other_factor(const std::string& module, const Recipe::FineTune& fine_tune) const;
+
+  /// The settings that decide which modules the adapter has, for messages: " (adapter_config.json has layers_to_transform = [0])".
+  std::string choices() const;
+
+ private:
+  void check_keys() const;
+  void check_patterns() const;
+  bool has(const std::string& key) const;
+  template <typename T>
+  T get(const char* key, T otherwise) const;
+
+  fs::path path_;
+  nlohmann::json values_;
+};
 
 /// The prefix of transformers' names in PEFT's files.
 inline const std::string peft_prefix = "base_model.model.";

@@ -1,4 +1,4 @@
-// Reading Hugging Face folders, and GGUF files as such folders.
+// Reading Hugging Face folders, and GGUF files as such folders; models whose output layer shares the weight of the embedding.
 #include "runner/checkpoint/hf.hpp"
 
 #include <algorithm>
@@ -9,19 +9,16 @@
 #include "runner/base/error.hpp"
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
-#include "runner/checkpoint/tied_head.hpp"
+#include "runner/checkpoint/adapter_files.hpp"
+#include "runner/checkpoint/safetensors.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/pretrained/gguf_file.hpp"
+#include "runner/pretrained/gguf_model.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
 namespace {
-
-nlohmann::json read_json(const fs::path& path) {
-  auto parsed = foreign_json(read_model_file(path));
-  if (!parsed.is_object()) throw usage_error("{} is not a JSON object", path.string());
-  return parsed;
-}
 
 /// A setting for messages.
 std::string setting_text(const nlohmann::json& value) {
@@ -128,7 +125,54 @@ void list(std::string& text, const char* title, const std::vector<std::string>& 
   if (!items.empty()) text += fmt::format("\n  {}: {}", title, first_ten(items));
 }
 
+class SafetensorsWeights final : public WeightFile {
+ public:
+  explicit SafetensorsWeights(const fs::path& path) : file_(path) {}
+  const fs::path& path() const override { return file_.path(); }
+  const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
+  std::vector<std::string> readable_dtypes() const override { return {"F32", "BF16", "F16", "F64"}; }
+  void read(const TensorInfo& tensor, int64_t offset, std::span<float> out) const override {
+    const auto bytes = static_cast<size_t>(dtype_bytes(tensor.dtype));
+    to_floats(tensor.dtype, file_.data(tensor).subspan(static_cast<size_t>(offset) * bytes, out.size() * bytes), out);
+  }
+  std::span<const std::byte> mapped(const TensorInfo& tensor) const override { return file_.data(tensor); }
+
+ private:
+  SafetensorsFile file_;
+};
+
+class GgufWeights final : public WeightFile {
+ public:
+  explicit GgufWeights(const fs::path& path) : file_(path) {
+    for (const auto& tensor : file_.tensors()) {
+      if (tensor.name == "rope_freqs.weight") continue;  // read as a setting
+      auto place = gguf_place(file_, tensor.name);
+      // `begin` and `end` are not bytes here: `begin` is the index in sources_.
+      tensors_.push_back({place.name, tensor.type->name, tensor.shape, sources_.size(), sources_.size()});
+      sources_.push_back({&tensor, std::move(place)});
+    }
+  }
+  const fs::path& path() const override { return file_.path(); }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  std::vector<std::string> readable_dtypes() const override { return readable_gguf_types(); }
+  void read(const TensorInfo& tensor, int64_t offset, std::span<float> out) const override {
+    const auto& [source, place] = sources_.at(tensor.begin);
+    read_gguf(file_, *source, place, offset, out);
+  }
+
+ private:
+  GgufFile file_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<std::pair<const GgufTensor*, GgufPlace>> sources_;
+};
+
 }  // namespace
+
+nlohmann::json read_json_object(const fs::path& path) {
+  auto parsed = foreign_json(read_model_file(path));
+  if (!parsed.is_object()) throw usage_error("{} is not a JSON object", path.string());
+  return parsed;
+}
 
 std::vector<fs::path> hf_weight_files(const fs::path& folder) {
   if (is_gguf(folder)) return {folder};
@@ -141,14 +185,14 @@ std::vector<fs::path> hf_weight_files(const fs::path& folder) {
                                "save_pretrained(safe_serialization=True)"
                              : "");
   }
-  auto parsed = read_json(index);
+  auto parsed = read_json_object(index);
   auto map = parsed.find("weight_map");
   if (map == parsed.end() || !map->is_object()) throw usage_error("{} has no weight_map", index.string());
   std::set<fs::path> files;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>())
-      throw usage_error("{}: `{}` is in {}, which is not a file in the same folder", index.string(), tensor,
-                        file.dump());
+      throw usage_error("{}: `{}` is in {}, which is not a file in the same folder", index.string(),
+                        shortened_text(tensor), shortened_json(file));
     files.insert(folder / file.get<std::string>());
   }
   for (const auto& file : files)
@@ -177,7 +221,7 @@ nlohmann::json read_hf_config(const fs::path& folder) {
                       hint.empty() && !file ? hub_hint(folder) : hint);
   }
   if (!has_model_file(folder / "config.json")) throw usage_error("{} has no config.json", folder.string());
-  return read_json(folder / "config.json");
+  return read_json_object(folder / "config.json");
 }
 
 Recipe::Model model_of_hf_folder(const fs::path& folder) {
@@ -197,7 +241,8 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     for (const auto& tensor : file->tensors()) {
       auto [twin, added] = stored.try_emplace(tensor.name, Source{file.get(), &tensor});
       if (!added)
-        throw usage_error("`{}` is in {} and in {}", tensor.name, twin->second.file->path().string(), path.string());
+        throw usage_error("`{}` is in {} and in {}", shortened_text(tensor.name), twin->second.file->path().string(),
+                          path.string());
     }
   }
 
@@ -248,7 +293,8 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
       continue;
     }
     if (tensor.shape != shape)
-      misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name, fmt::join(tensor.shape, ", "),
+      misshapen.push_back(fmt::format("{} is [{}] instead of [{}]", tensor.name,
+                                      shortened_text(fmt::format("{}", fmt::join(tensor.shape, ", "))),
                                       fmt::join(shape, ", ")));
     else if (const auto dtypes = there.needed_dtypes(); !dtypes.empty())
       misshapen.push_back(fmt::format("{} is {} instead of {}", tensor.name, tensor.dtype, join_or(dtypes)));
@@ -256,7 +302,7 @@ HfSource::HfSource(const fs::path& folder, const Recipe::Model& model, const Mod
     used.insert(found->first);
   }
   for (const auto& [name, source] : stored)
-    if (!used.contains(name) && !hf_ignorable(model, name)) unknown.push_back(name);
+    if (!used.contains(name) && !hf_ignorable(model, name)) unknown.push_back(shortened_text(name));
   for (auto* names_of : {&missing, &misshapen})  // a tensor with several parameters is listed once
     names_of->erase(std::unique(names_of->begin(), names_of->end()), names_of->end());
   for (auto& name : missing)
@@ -323,6 +369,41 @@ void HfSource::read_rows(const Source& source, int64_t offset, std::span<float> 
     out = out.subspan(count);
     offset += static_cast<int64_t>(count);
   }
+}
+
+std::unique_ptr<WeightFile> open_weight_file(const fs::path& path) {
+  if (is_gguf(path)) return std::make_unique<GgufWeights>(path);
+  return std::make_unique<SafetensorsWeights>(path);
+}
+
+std::optional<TiedHead> find_tied_head(const Recipe::Model& model, const ModelSpec& spec) {
+  if (spec.blocks.back().shared.empty()) return std::nullopt;
+  TiedHead tied{.slot = spec.slot(spec.blocks.back().shared.front())};
+  tied.embedding = hf_names(model, spec)[tied.slot].name;
+  if (family_kind(model.name) == "encoder") return tied;
+  ModelSpec own;
+  own.blocks.push_back({.name = "head", .parameters = {{.name = "head.weight", .shape = {}, .init = {}}}});
+  tied.head = hf_names(model, own).front().name;
+  return tied;
+}
+
+std::string difference_of_head(const fs::path& folder, const TiedHead& tied) {
+  const auto path = folder / "adapter_model.safetensors";
+  if (!fs::exists(path)) return "";
+  const SafetensorsFile file(path);
+  const auto *embedding = file.find(peft_prefix + tied.embedding), *head = file.find(peft_prefix + tied.head);
+  if (!embedding && !head) return "";
+  if (embedding && head && embedding->dtype == head->dtype && embedding->shape == head->shape &&
+      std::ranges::equal(file.data(*embedding), file.data(*head)))
+    return "";
+  const auto config =
+      nlohmann::json::parse(read_file(folder / "adapter_config.json"), nullptr, /*allow_exceptions=*/false);
+  if (embedding && !head && config.is_object() && config.value("ensure_weight_tying", nlohmann::json()) == true)
+    return "";
+  const auto& lacking = embedding ? "the output layer" : "the embedding";
+  return fmt::format("`{}` and the output layer share one weight here (model.tie_embeddings), and with this folder {}",
+                     tied.embedding,
+                     embedding && head ? "PEFT has two" : fmt::format("PEFT leaves {} as it is in the base", lacking));
 }
 
 }  // namespace runner

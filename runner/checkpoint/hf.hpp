@@ -4,15 +4,34 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "runner/checkpoint/weight_file.hpp"
+#include "runner/checkpoint/safetensors.hpp"
 #include "runner/models/models.hpp"
 #include "runner/tokenizers/tokenizer.hpp"
 
 namespace runner {
+
+/// A file with the weights of a pretrained model, under the names of Hugging Face: a safetensors or a GGUF file.
+class WeightFile {
+ public:
+  virtual ~WeightFile() = default;
+  virtual const fs::path& path() const = 0;
+  virtual const std::vector<TensorInfo>& tensors() const = 0;
+  /// The dtypes that can be converted to floats, for messages.
+  virtual std::vector<std::string> readable_dtypes() const = 0;
+  /// Reads elements [offset, offset + out.size()). Thread-safe.
+  virtual void read(const TensorInfo& tensor, int64_t offset, std::span<float> out) const = 0;
+  /// The tensor's elements in the mapped file; empty if they are not stored as TensorInfo::dtype says.
+  virtual std::span<const std::byte> mapped(const TensorInfo& /*tensor*/) const { return {}; }
+};
+
+/// Opens a file by its content and checks its header. Throws Error(usage) with the path and the fault, also for a
+/// GGUF file of an unsupported architecture.
+std::unique_ptr<WeightFile> open_weight_file(const fs::path& path);
 
 /// The weights in a folder or GGUF file. The constructor compares names and shapes of all tensors with the model, and the settings
 /// of config.json that shapes do not show (heads, activation, norm_eps, rotary settings, tied head). It throws
@@ -50,6 +69,8 @@ class HfSource {
   std::string other_head_;
 };
 
+/// Parses a file of a Hugging Face folder or GGUF file (pretrained/model_files.hpp). Throws Error(usage) with the path if it has no object.
+nlohmann::json read_json_object(const fs::path& path);
 /// Parses config.json of a Hugging Face folder or GGUF file. Throws Error(usage) with the path.
 nlohmann::json read_hf_config(const fs::path& folder);
 /// The safetensors files of a Hugging Face folder, or the GGUF file. Throws Error(usage) if there are none, or if one is missing.
@@ -97,5 +118,20 @@ void write_export(const fs::path& folder, const std::function<void(const fs::pat
 /// transposed parameter is completely in memory while it is written; of others, only 2^20 elements are.
 void export_weights(const fs::path& folder, const Recipe::Model& model, const ModelSpec& spec,
                     const ParameterReader& read, const WeightsFolder& options = {});
+
+/// The output layer of a model that shares the embedding's weight. PEFT trains a copy of each module in modules_to_save, so a folder
+/// with one of the two makes the other one keep the weight of the base (peft/utils/other.py, ModulesToSaveWrapper).
+struct TiedHead {
+  size_t slot = 0;             ///< of the embedding's weight
+  std::string embedding = "";  ///< its tensor in Hugging Face's files
+  std::string head =
+      "";  ///< the output layer's where it has its own weight; empty: no such model of the family can be read
+};
+
+/// Unset: the model has no output layer of that kind.
+std::optional<TiedHead> find_tied_head(const Recipe::Model& model, const ModelSpec& spec);
+
+/// Why PEFT uses other weights in the output layer than in the embedding with the adapter in this folder; empty: it does not.
+std::string difference_of_head(const fs::path& folder, const TiedHead& tied);
 
 }  // namespace runner

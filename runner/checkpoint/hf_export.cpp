@@ -5,8 +5,8 @@
 #include <array>
 
 #include "runner/base/error.hpp"
-#include "runner/checkpoint/float_types.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/checkpoint/safetensors.hpp"
 #include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/hf_tokenizer.hpp"
 

@@ -6,7 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
-#include "runner/checkpoint/float_types.hpp"
+#include "runner/checkpoint/safetensors.hpp"
 #include "runner/models/adapters.hpp"
 #include "strategies/contract/quantized_source.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
@@ -14,6 +14,36 @@
 namespace runner {
 
 using namespace nlohmann::literals;
+
+namespace {
+
+/// The average x of parameters, which follows from the trained point y and the state z. Other parameters are read as they are.
+ParameterReader average_reader(const Checkpoint& checkpoint, const ModelSpec& spec, double beta1,
+                               const ParameterReader& read) {
+  std::vector<std::string> names;
+  for (const auto* parameter : spec.stored()) names.push_back("optimizer/z/" + parameter->name);
+  return [checkpoint, names, read, share = static_cast<float>(1 - 1 / beta1), bytes = std::vector<std::byte>(),
+          z = std::vector<float>()](size_t slot, int64_t offset, std::span<float> out) mutable {
+    read(slot, offset, out);
+    if (!checkpoint.has(names[slot])) return;
+    const auto& dtype = checkpoint.dtype(names[slot]);
+    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
+    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
+    z.resize(out.size());
+    to_floats(dtype, bytes, z);
+    for (size_t i = 0; i < out.size(); ++i) out[i] += share * (z[i] - out[i]);
+  };
+}
+
+/// Initial values: of a base without a folder, and of a head that the folder lacks.
+ParameterReader drawn_again(const ModelSpec& spec, int64_t seed) {
+  std::vector<ParameterSpec> parameters;
+  for (const auto* parameter : spec.parameters()) parameters.push_back(*parameter);
+  return
+      [=](size_t slot, int64_t offset, std::span<float> out) { initialize_slice(parameters[slot], seed, offset, out); };
+}
+
+}  // namespace
 
 ModelSpec spec_of(const Recipe& recipe, const Checkpoint& checkpoint) {
   auto number = [&](const char* key) {
@@ -53,28 +83,6 @@ ParameterReader parameter_reader(const Checkpoint& checkpoint, const ModelSpec& 
   };
 }
 
-namespace {
-
-/// The average x of parameters, which follows from the trained point y and the state z. Other parameters are read as they are.
-ParameterReader average_reader(const Checkpoint& checkpoint, const ModelSpec& spec, double beta1,
-                               const ParameterReader& read) {
-  std::vector<std::string> names;
-  for (const auto* parameter : spec.stored()) names.push_back("optimizer/z/" + parameter->name);
-  return [checkpoint, names, read, share = static_cast<float>(1 - 1 / beta1), bytes = std::vector<std::byte>(),
-          z = std::vector<float>()](size_t slot, int64_t offset, std::span<float> out) mutable {
-    read(slot, offset, out);
-    if (!checkpoint.has(names[slot])) return;
-    const auto& dtype = checkpoint.dtype(names[slot]);
-    bytes.resize(out.size() * static_cast<size_t>(dtype_bytes(dtype)));
-    checkpoint.read(names[slot], offset, static_cast<int64_t>(out.size()), bytes);
-    z.resize(out.size());
-    to_floats(dtype, bytes, z);
-    for (size_t i = 0; i < out.size(); ++i) out[i] += share * (z[i] - out[i]);
-  };
-}
-
-}  // namespace
-
 ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint, const ModelSpec& spec,
                              const ParameterReader& base) {
   auto read = parameter_reader(checkpoint, spec, "param/", base);
@@ -82,18 +90,6 @@ ParameterReader model_reader(const Recipe& recipe, const Checkpoint& checkpoint,
   const bool averages = optimizer && optimizer->averages;
   return averages ? average_reader(checkpoint, spec, recipe.optimizer.betas.at(0), read) : read;
 }
-
-namespace {
-
-/// Initial values: of a base without a folder, and of a head that the folder lacks.
-ParameterReader drawn_again(const ModelSpec& spec, int64_t seed) {
-  std::vector<ParameterSpec> parameters;
-  for (const auto* parameter : spec.parameters()) parameters.push_back(*parameter);
-  return
-      [=](size_t slot, int64_t offset, std::span<float> out) { initialize_slice(parameters[slot], seed, offset, out); };
-}
-
-}  // namespace
 
 ParameterReader base_reader(const Recipe& recipe, const ModelSpec& spec, const ModelSpec& base,
                             const Checkpoint& checkpoint) {

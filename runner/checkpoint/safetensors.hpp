@@ -1,5 +1,6 @@
-// safetensors files: an 8-byte little-endian header length, a JSON header, raw bytes. They are read by mapping and written as
-// a stream. A header has at most safetensors_header_bytes_max and json_depth_max (limits.hpp). Torch-free. Source: the format's description in huggingface/safetensors.
+// safetensors files: an 8-byte little-endian header length, a JSON header, raw bytes. They are read by mapping and
+// written as a stream. A header has at most safetensors_header_bytes_max and json_depth_max (limits.hpp). Torch-free.
+// Source: the format's description in huggingface/safetensors.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "runner/base/files.hpp"
+#include "runner/base/half.hpp"
 #include "runner/base/xxh3.hpp"
 
 namespace runner {
@@ -31,7 +33,7 @@ struct TensorInfo {
 };
 
 /// A mapped file. The constructor checks the header: length, JSON, unique names, and byte ranges that lie inside the file,
-/// match their shapes, do not overlap and leave no gap. It throws Error(environment) with the path and the fault.
+/// match their shapes, do not overlap and leave no gap. It throws Error(usage) with the path and the fault.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
@@ -85,5 +87,15 @@ class SafetensorsWriter {
   int fd_ = -1;
   bool finished_ = false;
 };
+
+/// Rounds to nearest, ties to even.
+uint16_t float_to_bfloat16(float value);
+
+/// True for F64, F32, F16 and BF16.
+bool is_float_dtype(const std::string& dtype);
+/// Converts out.size() elements. F64 is rounded to float.
+void to_floats(const std::string& dtype, std::span<const std::byte> bytes, std::span<float> out);
+/// Converts to F32, F16 or BF16. Returns false if a finite value became infinite.
+bool from_floats(const std::string& dtype, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace runner

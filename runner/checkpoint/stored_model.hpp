@@ -2,10 +2,13 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "runner/base/files.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/hf.hpp"
+#include "runner/config/recipe.hpp"
 
 namespace runner {
 
@@ -46,11 +49,19 @@ void keep_trained_tokenizer(Recipe::Data& data, const fs::path& run_dir);
 /// Opens the model; data are read later. Throws Error(usage) or Error(environment) with the path.
 StoredModel open_stored_model(const ModelPlace& place);
 
-/// The place that a path names: a folder with config.json or adapter_config.json, a checkpoint's folder, or the folder of a run (its newest good checkpoint).
-/// Throws Error(usage) if it is none of them. Empty if there is no folder of that name.
+/// The place that a path names: a folder with config.json or adapter_config.json, a checkpoint's folder, or the folder
+/// of a run (its newest good checkpoint). Throws Error(usage) if it is none of them. Empty if there is no folder of
+/// that name.
 std::optional<ModelPlace> place_at(const fs::path& path);
 
 /// The checkpoint of a run that its attempts have not given up.
 ModelPlace place_of_run(const std::string& run, const fs::path& run_dir, const Attempts& attempts);
+
+/// Fills in train.loss and [data] from config.json and, for images, preprocessor_config.json. Returns what data sets call learned
+/// (Dataset::learned()). Throws Error(usage) with the folder if it does not say how to read inputs.
+nlohmann::json take_label_folder(const fs::path& folder, const nlohmann::json& config, Recipe& recipe);
+
+/// The entries of config.json that take_label_folder() reads. `learned`: of the training data.
+nlohmann::json label_folder_config(const Recipe& recipe, const nlohmann::json& learned);
 
 }  // namespace runner

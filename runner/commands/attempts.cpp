@@ -2,14 +2,12 @@
 #include "runner/commands/attempts.hpp"
 
 #include <algorithm>
-#include <exception>
 
 #include "runner/base/error.hpp"
 #include "runner/base/fault_point.hpp"
 #include "runner/base/hang_limit.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
-#include "runner/commands/compiled_memory.hpp"
 #include "runner/commands/plan_here.hpp"
 #include "runner/commands/step_clock.hpp"
 #include "runner/selection/batch.hpp"

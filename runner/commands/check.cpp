@@ -1,16 +1,13 @@
 // `runner check`.
-#include <cstdio>
 #include <memory>
 
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/disk_space.hpp"
 #include "runner/commands/place.hpp"
 #include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/commands/sweep_loading.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"

@@ -33,12 +33,13 @@ fs::path checkpoint_of_step(int64_t step, const std::string& run, const fs::path
   return run_dir / "checkpoints" / name;
 }
 
-/// The step with the best value that the run has recorded. Empty if there is none, and for the training loss, which is that of one batch.
+/// The step with the best finite value that the run has recorded. Empty if there is none, and for the training loss, which is that of one
+/// batch.
 std::optional<std::pair<int64_t, double>> best_recorded(const Ledger& ledger, const std::string& run,
                                                         const std::string& metric) {
   if (metric == "loss" || !ledger.last_value(run, metric)) return std::nullopt;
   auto points = ledger.points(run, metric);
-  std::erase_if(points, [](const auto& point) { return std::isnan(point.second); });
+  std::erase_if(points, [](const auto& point) { return !std::isfinite(point.second); });
   if (points.empty()) return std::nullopt;
   const bool higher = higher_is_better(metric);
   return *std::ranges::min_element(points, {},

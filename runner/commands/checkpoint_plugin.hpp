@@ -6,7 +6,7 @@
 #include "runner/checkpoint/background_store.hpp"
 #include "runner/commands/run_record.hpp"
 #include "runner/config/diagnostics.hpp"
-#include "runner/launch/outcome.hpp"
+#include "runner/launch/first_cause.hpp"
 #include "runner/launch/stop_signals.hpp"
 
 namespace runner {

@@ -2,6 +2,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "runner/base/error.hpp"
@@ -22,5 +23,8 @@ struct Command {
 
 /// All verbs, in the order of `runner --help`.
 const std::vector<Command>& commands();
+
+/// The sources that `runner import` reads: bundle, mlflow, ..., deepspeed.
+std::vector<std::string> import_sources();
 
 }  // namespace runner

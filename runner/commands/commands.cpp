@@ -1,4 +1,4 @@
-// The list of all verbs. Each verb is implemented in the file of its name.
+// The list of all verbs. Each verb is implemented in the file of its name, or in one with those that do alike.
 #include <algorithm>
 
 #include "runner/base/text.hpp"

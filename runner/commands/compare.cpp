@@ -78,6 +78,7 @@ ComparedRun read_run(const Ledger& ledger, const std::string& id, const std::vec
   const auto row = ledger.row(id);
   ComparedRun run{.id = id, .name = row.name, .status = row.status, .steps = row.steps, .config = json::object()};
   for (const auto& [key, value] : flattened(ledger.config(id))) run.config[key] = value;
+  run.origins = ledger.origins(id);
   run.config["strategy"] = row.strategy;
   if (!row.group.empty()) run.config["group"] = row.group;
   run.config.erase("run.name");
@@ -132,11 +133,21 @@ Comparison read_comparison(const Ledger& ledger, const CompareOptions& options) 
   return comparison;
 }
 
-/// Leaves out keys that cannot change a curve, and keys for which the terminal has no columns left.
+/// Whether only some of the runs have the key, and all of them at its default, as the options of one of several strategies.
+bool is_default_of_some(const std::string& key, const std::vector<ComparedRun>& runs) {
+  const auto has = [&](const ComparedRun& run) { return !run.config.value(key, json()).is_null(); };
+  return !std::ranges::all_of(runs, has) && std::ranges::all_of(runs, [&](const ComparedRun& run) {
+    return !has(run) || (run.origins.is_object() && run.origins.value(key, json()) == "default");
+  });
+}
+
+/// Leaves out keys that cannot change a curve, keys that one strategy has at its default, and keys for which the terminal has no columns
+/// left.
 void shorten_keys(Comparison& comparison) {
   const auto all = comparison.keys.size();
   sort_by_interest(comparison.keys, comparison.runs);
-  std::erase_if(comparison.keys, [](const std::string& key) {
+  std::erase_if(comparison.keys, [&](const std::string& key) {
+    if (is_default_of_some(key, comparison.runs)) return true;
     return std::ranges::any_of(keys_beside_training, [&](std::string_view begin) { return key.starts_with(begin); });
   });
   const int width = terminal_width(STDOUT_FILENO);

@@ -8,7 +8,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/import_records.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/ledger/filter.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -96,7 +96,8 @@ Candidates trash() try {
   return {};
 }
 
-Candidates plain(const std::vector<std::string>& words) {
+/// The words as candidates, without descriptions.
+Candidates bare(const std::vector<std::string>& words) {
   Candidates list;
   for (const auto& word : words) list.push_back({word, ""});
   return list;
@@ -107,7 +108,7 @@ Candidates from_ledger(const auto& values) try {
   const Ledger ledger(ledger_home(), Ledger::Mode::read);
   std::set<std::string> all;
   values(ledger, all);
-  return plain({all.begin(), all.end()});
+  return bare({all.begin(), all.end()});
 } catch (const Error&) {
   return {};
 }
@@ -178,10 +179,10 @@ Candidates named_values(const CLI::App& app, const std::string& option) {
   if (option == "tag") return tags();
   if (option == "group") return groups();
   if (option == "metric" || option == "best" || (option == "name" && app.get_name() == "metrics")) return metrics();
-  if (option == "x") return joined(plain({"step"}), metrics());
+  if (option == "x") return joined(bare({"step"}), metrics());
   if (option == "group-by") return keys();
   if (option == "sort") return joined(fields(), joined(metrics(), keys()));
-  if (option == "strategy") return plain(strategy_names());
+  if (option == "strategy") return bare(strategy_names());
   return {};
 }
 
@@ -190,7 +191,7 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   auto name = option.get_lnames().empty() ? option.get_single_name() : option.get_lnames().front();
   if (name == "set") return overrides(current);
   if (name == "unset") return keys();
-  if (auto choices = choices_of(option); !choices.empty()) return plain(choices);
+  if (auto choices = choices_of(option); !choices.empty()) return bare(choices);
   if (name == "columns") return last_part(current, joined(fields(), joined(keys(), metrics())));
   if (name == "keys") return last_part(current, keys());
   if (!option.get_positional()) return named_values(app, name);
@@ -205,8 +206,8 @@ Candidates values(const CLI::App& app, const CLI::Option& option, const std::str
   if (name == "tags") return tags();
   if (name == "trashed") return trash();
   if (name == "sweep") return sweeps();
-  if (name == "source") return plain(import_sources());
-  if (app.get_name() == "strategies") return plain(strategy_names());
+  if (name == "source") return bare(import_sources());
+  if (app.get_name() == "strategies") return bare(strategy_names());
   if (app.get_name() == "help") {
     auto list = name == "topic" ? keys() : Candidates{{"recipe", "keys of recipes"}};
     if (name != "topic")
@@ -232,13 +233,15 @@ class Line {
     if (!list.empty()) return list;
     const bool more_values = last_ && last_->check_lname("set");
     if (more_values && current.find('=') != std::string::npos) return overrides(current);
+    const bool more_keys = last_ && last_->check_lname("unset");
+    if (more_keys && is_further_value("--unset", current)) return keys();
     size_t index = 0;
     for (const auto* option : app_->get_options()) {
       if (!option->get_positional()) continue;
       const bool many = option->get_items_expected_max() > 1;  // takes the words after the first, too
       if (index++ == positionals_ || many) return values(*app_, *option, current);
     }
-    return more_values ? overrides(current) : Candidates();
+    return more_values ? overrides(current) : more_keys ? keys() : Candidates();
   }
 
  private:
@@ -253,7 +256,7 @@ class Line {
     } else if (auto verbs = app_->get_subcommands([&](CLI::App* sub) { return sub->check_name(word); });
                !verbs.empty()) {
       app_ = verbs.front();
-    } else if (!last_ || !last_->check_lname("set") || word.find('=') == std::string::npos) {
+    } else if (!last_ || !is_further_value(last_->get_name(), word)) {
       last_ = nullptr;
       ++positionals_;
     }

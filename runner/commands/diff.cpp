@@ -1,5 +1,5 @@
 // `runner diff`: what differs between two runs.
-#include <cstdio>
+#include <map>
 #include <memory>
 
 #include "runner/base/capture.hpp"
@@ -8,7 +8,6 @@
 #include "runner/commands/shared_options.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/report/patch_difference.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"
@@ -22,7 +21,7 @@ using nlohmann::json;
 
 struct DiffOptions {
   std::string a, b = "last";
-  bool config = false, code = false, env = false, results = false, json = false, exit_code = false;
+  bool config = false, code = false, env = false, results = false, json = false, exit_code = false, all = false;
 };
 
 /// A part of the comparison: values in a table, and texts below it.
@@ -84,9 +83,32 @@ Part code_part(const Ledger& ledger, const json& a, const json& b) {
   return part;
 }
 
+/// Takes the keys out of `values` that only one run has, and that stand at their defaults there, as the options of another strategy.
+/// Returns a line for those of each section.
+std::vector<std::string> take_defaults(const json& a, const json& b, DifferenceList& values) {
+  std::map<std::pair<std::string, std::string>, int64_t> counts;
+  std::erase_if(values, [&](const Difference& entry) {
+    if (entry.a.is_null() == entry.b.is_null()) return false;
+    const auto& owner = entry.a.is_null() ? b : a;
+    const json origins = owner.value("origins", json::object());
+    if (!origins.is_object() || origins.value(entry.key, json()) != "default") return false;
+    const std::string section = entry.key.substr(0, entry.key.find('.'));
+    const json part = owner.at("config").value(section, json());  // null for a name with a dot in a stranger's bundle
+    const json name = part.is_object() ? part.value("name", json()) : json();
+    ++counts[{&owner == &a ? "A" : "B", name.is_string() ? section + " " + name.get<std::string>() : section}];
+    return true;
+  });
+  std::vector<std::string> lines;
+  for (const auto& [of, count] : counts)
+    lines.push_back(fmt::format("{}: {} of {} at {}; --all shows {}", of.first, counted(count, "option"), of.second,
+                                count == 1 ? "its default" : "their defaults", count == 1 ? "it" : "them"));
+  return lines;
+}
+
 /// Two runs are not equal in their settings if one of them was resumed with others.
-Part config_part(const json& a, const json& b) {
-  Part part{"config", config_differences(a, b)};
+Part config_part(const json& a, const json& b, bool all) {
+  Part part{"config", different_keys(a.at("config"), b.at("config"))};
+  if (!all) part.sentences = take_defaults(a, b, part.values);
   for (const auto* run : {&a, &b})
     for (const auto& attempt : changed_settings(*run))
       part.sentences.push_back(fmt::format("{}: {}", run == &a ? "A" : "B", to_text(attempt)));
@@ -96,7 +118,7 @@ Part config_part(const json& a, const json& b) {
 std::vector<Part> compare(const Ledger& ledger, const json& a, const json& b, const DiffOptions& options) {
   const bool all = !options.config && !options.code && !options.env && !options.results;
   std::vector<Part> parts;
-  if (all || options.config) parts.push_back(config_part(a, b));
+  if (all || options.config) parts.push_back(config_part(a, b, options.all || options.json));
   if (all || options.code) parts.push_back(code_part(ledger, a, b));
   if (all || options.env) parts.push_back({"environment", environment_differences(a, b)});
   if (all || options.results) {
@@ -213,6 +235,7 @@ Action setup_diff(CLI::App& app) {
   app.add_flag("--env", options->env, "Only host, devices, ranks and command line");
   app.add_flag("--results", options->results,
                "Only metrics, and also times, rates, memory and predictions, which differ between any two runs");
+  app.add_flag("--all", options->all, "Also keys that only one run has, at their defaults; --json has them always");
   app.add_flag("--exit-code", options->exit_code,
                "End with code 1 if something differs, as `git diff --exit-code` does");
   add_json_option(app, options->json);

@@ -21,7 +21,7 @@ constexpr double last_call_seconds = 30;
 constexpr double join_pause_seconds = 1;
 constexpr double wait_seconds = 0.1;
 
-double seconds(std::chrono::seconds duration) { return static_cast<double>(duration.count()); }
+double as_seconds(std::chrono::seconds duration) { return static_cast<double>(duration.count()); }
 
 /// The text of the error that `action` throws.
 std::string text_of(const std::exception_ptr& problem) {
@@ -131,7 +131,7 @@ std::string ElasticNodes::shortage(int there) {
 void ElasticNodes::gather() {
   const auto& devices = recipe_.devices;
   const auto& here = place_.placement;
-  const double until = steady_seconds() + seconds(devices.rendezvous_timeout);
+  const double until = steady_seconds() + as_seconds(devices.rendezvous_timeout);
   while (true) {
     members_.look();
     const int there = members_.there(), nodes = usable(there);
@@ -165,7 +165,7 @@ NodeChange ElasticNodes::change() {
 std::optional<Outcome> ElasticNodes::regroup(const std::string& why, StopSignals& signals,
                                              const std::function<void()>& tick) {
   const auto& devices = recipe_.devices;
-  const double until = steady_seconds() + seconds(devices.rendezvous_timeout);
+  const double until = steady_seconds() + as_seconds(devices.rendezvous_timeout);
   for (bool told = false;;) {
     members_.look();
     members_.part_with_leaving();

@@ -8,7 +8,7 @@
 #include "runner/commands/place.hpp"
 #include "runner/config/recipe.hpp"
 #include "runner/launch/elastic_members.hpp"
-#include "runner/launch/outcome.hpp"
+#include "runner/launch/first_cause.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/launch/supervisor.hpp"
 

@@ -1,7 +1,6 @@
 // `runner export`: writes the weights of a run's checkpoint, the points of runs, or whole records for other programs and ledgers.
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <memory>
 
@@ -13,7 +12,6 @@
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/checkpoint/fit.hpp"
-#include "runner/checkpoint/label_folder.hpp"
 #include "runner/checkpoint/run_weights.hpp"
 #include "runner/checkpoint/stored_model.hpp"
 #include "runner/commands/checkpoint_choice.hpp"

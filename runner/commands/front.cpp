@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +18,9 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/command.hpp"
 #include "runner/commands/completion.hpp"
+#include "runner/commands/shared_options.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/inference/line_output.hpp"
 #include "runner/report/terminal.hpp"
 
 namespace runner {
@@ -35,26 +36,8 @@ class WrappedHelp : public CLI::Formatter {
   std::string make_footer(const CLI::App* app) const override;
 
  private:
-  size_t width_;
+  int width_;
 };
-
-/// Breaks the lines of `text` at spaces. Spaces inside shorter lines stay.
-std::string wrapped(const std::string& text, size_t width) {
-  std::string out;
-  for (const auto& line : split(text, '\n')) {
-    std::string rest = line;
-    if (!out.empty()) out += "\n";
-    while (rest.size() > width) {
-      auto space = rest.rfind(' ', width);
-      if (space == std::string::npos || space == 0) space = rest.find(' ', width);
-      if (space == std::string::npos) break;
-      out += rest.substr(0, space) + "\n";
-      rest.erase(0, space + 1);
-    }
-    out += rest;
-  }
-  return out;
-}
 
 WrappedHelp::WrappedHelp() {
   const int columns = terminal_width(STDOUT_FILENO);
@@ -62,11 +45,11 @@ WrappedHelp::WrappedHelp() {
 }
 
 std::string WrappedHelp::make_option_desc(const CLI::Option* option) const {
-  return wrapped(CLI::Formatter::make_option_desc(option), width_ - get_column_width());
+  return wrap_lines(CLI::Formatter::make_option_desc(option), width_ - static_cast<int>(get_column_width()));
 }
 
 std::string WrappedHelp::make_footer(const CLI::App* app) const {
-  return wrapped(CLI::Formatter::make_footer(app), width_);
+  return wrap_lines(CLI::Formatter::make_footer(app), width_);
 }
 
 constexpr const char* short_help =
@@ -133,31 +116,23 @@ void rewrite_help(CLI::App& app, std::vector<std::string>& words) {
   words.push_back("--help");
 }
 
-/// Whether a word is KEY=VALUE, a value of --set, and not a path such as "./a=b.toml".
-bool is_override(const std::string& word) {
-  auto equals = word.find('=');
-  if (equals == std::string::npos || equals == 0) return false;
-  auto key = word.substr(0, equals);
-  return std::isalpha(static_cast<unsigned char>(key[0])) != 0 && key.find_first_of("/ ") == std::string::npos;
-}
-
-/// Changes `--set a=1 b=2` to `--set a=1 --set b=2`. Otherwise CLI11 would also treat a following recipe file as a
+/// Changes `--set a=1 b=2` to `--set a=1 --set b=2`, and --unset likewise. Otherwise CLI11 would also treat a following recipe file as a
 /// value.
-std::vector<std::string> repeat_set(const std::vector<std::string>& words) {
+std::vector<std::string> repeat_overrides(const std::vector<std::string>& words) {
   std::vector<std::string> out;
-  bool values_follow = false, is_value = false;
+  std::string option;  // the one whose values may follow
+  bool is_value = false;
   for (const auto& word : words) {
+    const auto name = word.substr(0, word.find('='));
     if (is_value) {
       is_value = false;
-      values_follow = true;
-    } else if (word == "--set") {
-      is_value = true;
-    } else if (word.starts_with("--set=")) {
-      values_follow = true;
-    } else if (values_follow && is_override(word)) {
-      out.push_back("--set");
+    } else if (name == "--set" || name == "--unset") {
+      option = name;
+      is_value = word == name;
+    } else if (is_further_value(option, word)) {
+      out.push_back(option);
     } else {
-      values_follow = false;
+      option.clear();
     }
     out.push_back(word);
   }
@@ -198,7 +173,7 @@ std::string about_extra(CLI::App* app, const std::string& word) {
     if (!option->get_group().empty())
       for (const auto& name : option->get_lnames()) names.push_back("--" + name);
   const bool takes_set = std::find(names.begin(), names.end(), "--set") != names.end();
-  if (takes_set && is_override(word)) return text + fmt::format(": did you mean `--set {}`?", word);
+  if (takes_set && is_further_value("--set", word)) return text + fmt::format(": did you mean `--set {}`?", word);
   if (!is_option(word)) return text;
   const std::string name = word.substr(0, word.find('='));
   if (name == "--set" && full_command(app).find(" sweep ") != std::string::npos)
@@ -245,7 +220,7 @@ ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
 
 ExitCode run_verb(CLI::App& app, const Action& chosen, std::vector<std::string> words) {
   check_verbs(app, words);
-  words = repeat_set(words);
+  words = repeat_overrides(words);
   protect_terms(app, words);
   std::reverse(words.begin(), words.end());  // CLI11 expects the words in reverse order
   try {
@@ -331,7 +306,7 @@ int run_command_line(std::vector<std::string> words, const std::string& version)
     std::fprintf(stderr, "%s\n", terminal_text(error.what()).c_str());  // it has "error:" after file and line
     return static_cast<int>(error.code());
   } catch (const Error& error) {
-    log::error("{}", error.what());
+    if (error.what() != std::string_view(closed_output)) log::error("{}", error.what());
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     if (const auto fault = outside_fault(error)) {

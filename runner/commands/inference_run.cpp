@@ -5,17 +5,30 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <optional>
+#include <thread>
+#include <tuple>
 
 #include "runner/base/child_process.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/exec.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/adapter_model.hpp"
+#include "runner/checkpoint/checkpoint.hpp"
 #include "runner/commands/build_id.hpp"
+#include "runner/commands/preflight.hpp"
+#include "runner/commands/provenance.hpp"
 #include "runner/commands/run.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/commands/start_point.hpp"
+#include "runner/config/config.hpp"
+#include "runner/data/data_meaning.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/inference/line_output.hpp"
 #include "runner/launch/events.hpp"
@@ -23,6 +36,7 @@
 #include "runner/ledger/git_state.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/run_kinds.hpp"
+#include "runner/pretrained/model_files.hpp"
 #include "runner/report/table.hpp"
 
 namespace runner {
@@ -31,12 +45,85 @@ namespace {
 
 using nlohmann::json;
 
+ModelPlace checkpoint_of(const ModelOptions& options, const std::string& run, const fs::path& run_dir,
+                         const Ledger* ledger) {
+  auto place = *place_at(chosen_checkpoint(options.choice, run, run_dir, ledger));
+  place.name = run;
+  return place;
+}
+
+/// A place that is no run of the ledger. --step, --checkpoint and --best choose a checkpoint if it is a run's folder.
+std::optional<ModelPlace> place_of_path(const ModelOptions& options) {
+  const auto option = options.choice.option();
+  if (option.empty()) return place_at(options.model);
+  const fs::path path = options.model;
+  const bool checkpoint = fs::is_regular_file(path / "manifest.json");
+  if (!checkpoint && fs::is_regular_file(path / "resolved.toml"))
+    return checkpoint_of(options, options.model, fs::absolute(path).lexically_normal(), nullptr);
+  const bool folder = fs::is_regular_file(path / "config.json") || is_adapter_folder(path);
+  const bool model = fs::is_directory(path) ? folder : is_model_folder(path);
+  if (checkpoint || model)
+    throw usage_error("{} chooses one of the checkpoints of a run, and {} is {}: name a run, or leave out {}", option,
+                      options.model, checkpoint ? "one checkpoint already" : "a model, which has one set of weights",
+                      option);
+  return std::nullopt;
+}
+
+ModelPlace find_place(const ModelOptions& options) {
+  std::optional<Error> no_model;  // a folder that is none; a run may have its name
+  try {
+    if (const auto place = place_of_path(options)) return *place;
+  } catch (const Error& error) {
+    if (options.model.find('/') != std::string::npos || !fs::is_directory(options.model)) throw;
+    no_model.emplace(error);
+  }
+  const Ledger ledger(ledger_home(), Ledger::Mode::read);
+  std::string run;
+  try {
+    run = run_with_checkpoint(ledger, options.model, options.choice);
+  } catch (const Error& error) {
+    if (no_model) throw *no_model;
+    throw Error(error.code(), fmt::format("{}; {} is not a folder either", error.what(), options.model));
+  }
+  return checkpoint_of(options, run, ledger.run_dir(run), &ledger);
+}
+
 /// The run of a run folder; empty if the ledger has none.
 std::string run_of_folder(const Ledger& ledger, const std::string& run_dir) {
   std::error_code ignored;
   for (const auto& row : ledger.runs())
     if (!run_dir.empty() && fs::equivalent(row.folder, run_dir, ignored)) return row.id;
   return "";
+}
+
+/// How the data of a run differ from those that it had until its checkpoint, one sentence each, and a message about them. Training data are
+/// compared if a part of them validates (data.validation_fraction), because a change moves rows from one part to the other. `of_run`: its
+/// record, if there is one.
+std::pair<std::vector<std::string>, std::string> changes_of_data(const LoadRequest& load, const json& of_run) {
+  auto recipe = load_recipe((fs::path(load.run_dir) / "resolved.toml").string());
+  const auto state = Checkpoint(load.checkpoint, /*verify=*/false).state();
+  const auto before = state.value("/data/meaning"_json_pointer, json::object());
+  if (!recipe.data.validation_fraction) {
+    const auto changes = changed_meaning(before, validation_meaning(recipe.data, load.cache_dir));
+    return {changes, "the validation data have changed since the run used them: " + join(changes, "; ") +
+                         ". The loss cannot be compared with those of the run"};
+  }
+  keep_trained_tokenizer(recipe.data, load.run_dir);
+  auto now = data_meaning(recipe, 0, load.cache_dir);
+  now.erase("data.tokenizer");  // the worker refuses another one
+  auto changes = changed_meaning(before, now);
+  std::string accepted;  // by a resume from an earlier step
+  for (const auto& event : of_run.value("events", json::array())) {
+    const auto kind = event.value("event", ""), message = event.value("message", "");
+    if (kind == "note" && message.starts_with(accepted_changes)) accepted = message.substr(accepted_changes.size());
+    if (kind != "resumed") continue;
+    if (!accepted.empty() && event.value("step", int64_t{0}) < load.step &&
+        std::ranges::find(changes, accepted) == changes.end())
+      changes.push_back(accepted);
+    accepted.clear();
+  }
+  return {changes, "the data have changed since the run began to train on them: " + join(changes, "; ") +
+                       ". Rows that it trained on may now be validated"};
 }
 
 /// The row of an evaluation or prediction in the ledger. It begins when the model is loaded and the data are read, so that mistakes of
@@ -51,7 +138,7 @@ class InferenceRow {
   void begin() {
     if (!run_.empty()) return;
     NewRun row;
-    const json of_parent = parent_.empty() ? json::object() : ledger_.show(parent_);
+    const json of_parent = record_of_parent();
     row.name = of_parent.value("name", fs::path(request_.load.name).filename().string()) + "-" + request_.verb;
     row.tags = {request_.verb};
     row.run_dir_root = (fs::absolute(ledger_home()) / "runs").string();
@@ -61,9 +148,7 @@ class InferenceRow {
     row.origins = json::object();
     row.plan = json::object();
     row.strategy = request_.verb;
-    auto words = read_file("/proc/self/cmdline");
-    if (!words.empty() && words.back() == '\0') words.pop_back();
-    row.argv = split(words, '\0');
+    row.argv = own_command_line();
     row.build_id = build_id();
     const auto code = read_code_state(fs::current_path());
     row.git = code.git;
@@ -95,6 +180,9 @@ class InferenceRow {
   }
   const std::string& run() const { return run_; }
   const std::string& parent() const { return parent_; }
+  /// The record of the run whose model it reads; an empty object if the ledger has none.
+  json record_of_parent() const { return parent_.empty() ? json::object() : ledger_.show(parent_); }
+  void note(const std::string& message) { ledger_.event(run_, "note", {{"message", message}}); }
 
  private:
   const InferenceRequest& request_;
@@ -173,6 +261,33 @@ void prepare_files(InferenceRequest& request) {
 
 }  // namespace
 
+void find_model(const ModelOptions& options, InferenceRequest& request) {
+  const auto place = find_place(options);
+  auto& base = request.load.base;
+  if (!base.empty() && (place.of_run() || !is_adapter_folder(place.folder)))
+    throw usage_error("--base is for a folder with an adapter (adapter_config.json), and {} is none", options.model);
+  if (!base.empty()) base = fs::absolute(base).lexically_normal().string();
+  request.load.set(place);
+  bool cuda = options.accelerator == "cuda";
+  if (options.accelerator == "auto") {
+    const Facts facts = read_facts();
+    cuda = facts.cuda_module && !facts.devices.empty();
+  }
+  request.load.accelerator = cuda ? "cuda" : "cpu";
+  request.load.cache_dir = data_cache();
+  request.load.threads = options.threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+void become_worker(const InferenceRequest& request) {
+  const auto program = worker_binary();
+  const auto file = request_file(request);
+  std::vector<std::string> words{program, "--infer", std::to_string(file.get())};
+  auto argv = exec_words(words);
+  ::setenv("OMP_WAIT_POLICY", "passive", /*overwrite=*/0);
+  ::execv(program.c_str(), argv.data());
+  throw environment_error("cannot start {}: {}", program, std::strerror(errno));
+}
+
 InferenceResult run_inference(const ModelOptions& model, InferenceRequest& request) {
   find_model(model, request);
   prepare_files(request);
@@ -212,7 +327,18 @@ InferenceResult run_inference(const ModelOptions& model, InferenceRequest& reque
   if (!failure && !ended.empty()) failure.emplace(ExitCode::run_failed, ended);
   if (!failure && result.metrics.is_null()) failure.emplace(ExitCode::run_failed, "the worker sent no result");
   result.run = row.run();
+  std::string change;  // of the data
+  try {
+    if (!failure && request.verb == "evaluate" && request.data.empty() && request.load.place().of_run())
+      std::tie(result.changed_data, change) = changes_of_data(request.load, row.record_of_parent());
+  } catch (const Error& error) {  // the results are there
+    log::warning("it is not known whether the data have changed since the run trained on them: {}", error.what());
+  }
   if (!failure) {
+    if (!result.changed_data.empty()) {
+      row.note(change);
+      log::warning("{}", change);
+    }
     row.finish("finished", ExitCode::done, "");
     return result;
   }
@@ -240,6 +366,7 @@ void print_result(const InferenceRequest& request, const InferenceResult& result
               {"model", request.load.name},
               {"metrics", result.metrics}};
     if (request.load.place().of_run()) line["step"] = request.load.step;
+    if (!result.changed_data.empty()) line["changed_data"] = result.changed_data;
     if (!request.task.empty()) line["task"] = request.task;
     if (!request.data.empty()) line["data"] = request.data;
     if (!request.output.empty()) line["output"] = request.output;

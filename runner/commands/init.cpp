@@ -89,7 +89,7 @@ layer_type = "basic"
 const char* image_data = R"([data]
 format = "images"                # JPEG and PNG files, in a folder for each class
 train = ["images/train"]         # relative to this file
-validation = ["images/validation"]
+validation = ["images/validation"] # if there is no such folder: validation_fraction = 0.2
 )";
 
 const char* adapter_section = R"(
@@ -157,6 +157,12 @@ struct HfStart {
       }
     }
     return unreadable;
+  }
+
+  /// Whether the model reads tokens, no file of the folder is a tokenizer, and bytes are not its tokens.
+  bool lacks_tokenizer() const {
+    return is_language_model(model.name) && !labels_texts(model) && model.vocab_size != 256 && !own_tokenizer() &&
+           hf_tokenizer_file(folder).empty();
   }
 
   std::string token_dtype() const { return model.vocab_size.value_or(0) <= 65536 ? "uint16" : "uint32"; }
@@ -262,17 +268,25 @@ std::string recipe_text(const std::string& file, const std::optional<HfStart>& s
   return filled(starter_model, starter_data, first_rate, "sequences");
 }
 
-void write_recipe(const std::string& file, const std::string& folder, const std::string& format) {
+/// `format`: empty: text; token ids for a model whose folder has no tokenizer, as for planning.
+void write_recipe(const std::string& file, const std::string& folder, std::string format) {
   if (auto name = fs::path(file); name.extension() != ".toml")
     throw usage_error("a recipe that init writes is TOML, so its name ends in .toml: runner init {}",
                       shell_word(name.replace_extension(".toml").string()));
   if (fs::exists(file)) throw usage_error("{} exists already; name another file", file);
   const auto start = folder.empty() ? std::optional<HfStart>() : std::optional<HfStart>(std::in_place, folder);
+  const bool ids = format.empty() && start && start->lacks_tokenizer();
+  if (format.empty()) format = ids ? "bin" : "text";
   check_format(format, folder, start);
   write_file_atomic(file, schema_line() + recipe_text(file, start, format));
   if (start && is_language_model(start->model.name) && start->model.max_seq_len > longest_sample)
     log::info("note: samples have {} tokens (data.seq_len), although the model allows {}: longer ones need more memory",
               longest_sample, start->model.max_seq_len);
+  if (ids)
+    log::info(
+        "note: {}, so the recipe trains on token ids: encode the text with the model's own tokenizer as {}, or put "
+        "its tokenizer.json into the folder and write the recipe again; `runner recommend {}` needs neither",
+        start->unusable_tokenizer(), start->token_dtype(), shell_word(file));
   log::info("wrote {}; check it with: runner check {}", file, shell_word(file));
 }
 
@@ -292,8 +306,8 @@ void write_lua_support() {
 
 Action setup_init(CLI::App& app) {
   auto file = std::make_shared<std::string>("recipe.toml"), folder = std::make_shared<std::string>(),
-       format = std::make_shared<std::string>("text");
-  auto* recipe = app.add_option("file", *file, "The recipe to write")->capture_default_str();
+       format = std::make_shared<std::string>();
+  auto* recipe = app.add_option("file,-o,--output", *file, "The recipe to write")->capture_default_str();
   auto* from_hf = app.add_option("--from-hf,--from-gguf", *folder,
                                  "A Hugging Face folder or a GGUF file with the model's settings and initial weights");
   app.add_option(
@@ -303,7 +317,7 @@ Action setup_init(CLI::App& app) {
          "conversations, for a training of low-rank adapters; bin: "
          "token ids")
       ->check(CLI::IsMember({"text", "jsonl", "bin", "csv", "images"}))
-      ->capture_default_str();
+      ->default_str("text");
   auto lua = std::make_shared<bool>(false);
   app.add_flag("--lua", *lua, "Instead of a recipe: write files for editing hooks and recipes in Lua")
       ->excludes(recipe)

@@ -1,7 +1,6 @@
 // Runs a recipe: plan, ledger row, run folder, supervised workers, progress, result.
 #include <unistd.h>
 
-#include <cstdio>
 #include <exception>
 #include <memory>
 
@@ -9,8 +8,8 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
-#include "runner/base/log_copy.hpp"
 #include "runner/base/outside_fault.hpp"
+#include "runner/base/own_program.hpp"
 #include "runner/base/scratch_folder.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
@@ -19,30 +18,28 @@
 #include "runner/commands/attempts.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_plugin.hpp"
-#include "runner/commands/disk_space.hpp"
 #include "runner/commands/elastic_nodes.hpp"
 #include "runner/commands/place.hpp"
+#include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
-#include "runner/commands/recipe_files.hpp"
+#include "runner/commands/provenance.hpp"
 #include "runner/commands/run.hpp"
-#include "runner/commands/run_code.hpp"
 #include "runner/commands/run_folder.hpp"
 #include "runner/commands/run_record.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/start_point.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/schedule.hpp"
-#include "runner/data/background_tokenizing.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
+#include "runner/data/token_parts.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/launch/elastic_members.hpp"
 #include "runner/launch/follower.hpp"
-#include "runner/launch/line_seal.hpp"
+#include "runner/launch/lines.hpp"
 #include "runner/launch/members.hpp"
 #include "runner/launch/stop_signals.hpp"
 #include "runner/lua/hook_places.hpp"
-#include "runner/report/recommendation.hpp"
 #include "runner/selection/batch.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/strategy_options.hpp"
@@ -71,8 +68,8 @@ Introduction introduce(const Recipe& recipe, const Place& place, const LaunchOpt
   return {place.placement, read_facts().hostname, alike, nodes_secret()};
 }
 
-/// The number of sequences of a step that an elastic run keeps when it is resumed: if other nodes than num_nodes trained last, resolved.toml
-/// has it as the global batch. Empty if the user sets another size, now or in the recipe.
+/// The number of sequences of a step that an elastic run keeps when it is resumed: if other nodes than num_nodes
+/// trained last, resolved.toml has it as the global batch. Empty if the user sets another size, now or in the recipe.
 std::optional<int64_t> kept_step_size(const Recipe& recipe, const LaunchOptions& options) {
   const fs::path file = fs::path(options.recipe_file).parent_path() / "resolved.toml";
   if (options.resume_run.empty() || !recipe.devices.elastic() || recipe.train.global_batch_size || !fs::exists(file))
@@ -320,14 +317,10 @@ Outcome lead_run(const LaunchOptions& options, const Recipe& recipe, const Place
   return outcome;
 }
 
-/// Runs the leader of several supervisors. Sends the outcome to the others, also if the run could not start.
-ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const Place& place, double started) {
-  const auto& placement = place.placement;
-  log::info("rendezvous at {}:{}: {} x {}", placement.master_addr, placement.master_port,
-            counted(placement.num_nodes, "node"), counted(placement.local_size, "rank"));
-  Members members(introduce(recipe, place, options), recipe.devices.rendezvous_timeout);
+/// Leads the run, and sends the outcome to the other supervisors, also if the run could not start.
+ExitCode lead_members(auto& members, const auto& lead) {
   try {
-    Outcome outcome = lead_run(options, recipe, place, &members, nullptr, started);
+    const Outcome outcome = lead();
     members.end(outcome);
     return outcome.code;
   } catch (const std::exception& error) {
@@ -336,7 +329,16 @@ ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const 
   }
 }
 
-/// Runs the leader of an elastic run, as lead_several() does.
+/// Runs the leader of several supervisors.
+ExitCode lead_several(const LaunchOptions& options, const Recipe& recipe, const Place& place, double started) {
+  const auto& placement = place.placement;
+  log::info("rendezvous at {}:{}: {} x {}", placement.master_addr, placement.master_port,
+            counted(placement.num_nodes, "node"), counted(placement.local_size, "rank"));
+  Members members(introduce(recipe, place, options), recipe.devices.rendezvous_timeout);
+  return lead_members(members, [&] { return lead_run(options, recipe, place, &members, nullptr, started); });
+}
+
+/// Runs the leader of an elastic run.
 ExitCode lead_elastic(const LaunchOptions& options, const Recipe& given, const Place& place, double started) {
   const auto& placement = place.placement;
   const Recipe recipe = keep_step_size(given, options);
@@ -344,16 +346,11 @@ ExitCode lead_elastic(const LaunchOptions& options, const Recipe& given, const P
             recipe.devices.least_nodes(), counted(recipe.devices.most_nodes(), "node"),
             counted(placement.local_size, "rank"));
   ElasticMembers members(introduce(given, place, options));
-  try {
+  return lead_members(members, [&] {
     ElasticNodes nodes(members, recipe, place);
     nodes.gather();
-    Outcome outcome = lead_run(options, given, nodes.place(), &members, &nodes, started);
-    members.end(outcome);
-    return outcome.code;
-  } catch (const std::exception& error) {
-    members.end(failure_of(error));
-    throw;
-  }
+    return lead_run(options, given, nodes.place(), &members, &nodes, started);
+  });
 }
 
 /// Runs a follower. Under a launcher, which shows the leader's output, it prints nothing but its own errors.
@@ -386,11 +383,7 @@ ExitCode follow_run(const LaunchOptions& options, const Recipe& recipe, const Pl
 }  // namespace
 
 std::string worker_binary() {
-  std::error_code error;
-  const fs::path own = fs::read_symlink("/proc/self/exe", error);
-  if (error)
-    throw environment_error("/proc/self/exe cannot be read, and runner-worker is beside it: {}", error.message());
-  const fs::path path = own.parent_path() / "runner-worker";
+  const fs::path path = beside_program("runner-worker");
   if (!fs::exists(path)) throw environment_error("{} is missing: build it, or reinstall runner", path.string());
   return path.string();
 }

@@ -88,11 +88,22 @@ std::string strategy_cell(const RunRow& run) {
                                                                          : run.strategy;
 }
 
-constexpr int why_width = 80;  // `runner show` prints all of it
+constexpr int why_width = 80;  // in a terminal; `runner show` prints all of it
+
+/// The words of a text, with only the last part of each long path: a table has no room for the rest, and the cause stands behind it.
+std::string with_short_paths(const std::string& text) {
+  constexpr size_t long_path = 24;
+  auto words = split(text, ' ');
+  for (auto& word : words) {
+    if (!word.starts_with('/') || word.size() <= long_path) continue;
+    if (const auto last = word.rfind('/', word.size() - 2); last > 0) word = "..." + word.substr(last);
+  }
+  return join(words, " ");
+}
 
 /// `imported`: as imported_kinds().
-std::string why_cell(const RunRow& run, const std::map<std::string, std::string>& imported) {
-  const std::string why = cut_to_width(run.why, why_width);
+std::string why_cell(const RunRow& run, const std::map<std::string, std::string>& imported, bool in_terminal) {
+  const std::string why = in_terminal ? cut_to_width(with_short_paths(run.why), why_width) : run.why;
   std::error_code error;
   if (fs::exists(run.folder, error)) return why;
   const auto from = imported.find(run.id);
@@ -106,8 +117,8 @@ std::string table(const std::vector<RunRow>& runs) {
   const double now = wall_seconds();
   std::vector<std::string> whys;
   const auto imported = imported_kinds(ledger_home());
-  for (const auto& run : runs) whys.push_back(why_cell(run, imported));
   const int width = terminal_width(STDOUT_FILENO);
+  for (const auto& run : runs) whys.push_back(why_cell(run, imported, width > 0));
   const bool narrow = width > 0 && width<110, tiny = width> 0 && width < 80;
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> rows(runs.size());
@@ -286,7 +297,8 @@ Action setup_ls(CLI::App& app) {
   app.add_option("--sort", options->sort, "As sort:COLUMN; -COLUMN is descending; runs without a value come last")
       ->type_name("COLUMN");
   app.footer(filter_help() +
-             "\nMETRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation.");
+             "\nMETRIC is the last value of checkpoint.monitor (val_loss), or of the loss in runs without validation. "
+             "Tables are cut to the width of a terminal; into a pipe or a file they go whole.");
   return [options] { return list(*options); };
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <memory>
 
 #include "runner/base/log.hpp"
@@ -14,8 +13,8 @@
 #include "runner/commands/readings.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/ledger/curves.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/ledger/step_axis.hpp"
 #include "runner/report/gnuplot.hpp"
 #include "runner/report/terminal.hpp"
 #include "runner/report/terminal_chart.hpp"

@@ -4,14 +4,16 @@
 
 #include "runner/base/environment_text.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/commands/checkpoint_plugin.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/diagnostics.hpp"
+#include "runner/config/located_json.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/data/image_folder.hpp"
@@ -22,9 +24,10 @@
 #include "runner/lua/script_file.hpp"
 #include "runner/models/models.hpp"
 #include "runner/report/recommendation.hpp"
-#include "runner/selection/lengths.hpp"
+#include "runner/selection/data_fit.hpp"
 #include "runner/selection/precision_part.hpp"
 #include "runner/selection/strategy_options.hpp"
+#include "runner/sweep/lua_sweep.hpp"
 
 namespace runner {
 
@@ -128,32 +131,6 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   if (recipe.model.init_from && known.model.num_labels) check_init_from(known, *known.model.num_labels, 1, diagnostics);
 }
 
-}  // namespace
-
-Recipe with_data_facts(Recipe recipe) {
-  const bool open = !recipe.train.loss;
-  const auto known = recipe.model.label_order.empty() ? labels_of_base(recipe) : recipe.model.label_order;
-  try {
-    take_data_facts(recipe, known);
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    const auto key = text.substr(0, text.find_first_of(" :"));
-    throw RecipeError({{recipe.origin(key), "data", text}});
-  }
-  if (open && recipe.train.label_smoothing > 0 && recipe.train.loss.value_or("cross_entropy") != "cross_entropy") {
-    Diagnostic diagnostic{recipe.origin("train.label_smoothing"), "contradiction",
-                          fmt::format("label_smoothing is for cross_entropy, and the loss is {}, which follows from {}",
-                                      *recipe.train.loss, recipe.origin("train.loss").note)};
-    diagnostic.section = "train";
-    throw RecipeError({diagnostic});
-  }
-  return recipe;
-}
-
-std::string data_cache() { return (fs::absolute(ledger_home()) / "cache").string(); }
-
-namespace {
-
 /// Variables that notifications need when they are sent. Commands that train nothing do not ask for them.
 void check_variables(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   for (const auto& target : recipe.logging.notify)
@@ -192,44 +169,6 @@ void check_data_of_unsound(const Recipe& recipe, std::vector<Diagnostic>& diagno
   }
   report(recipe, problems, diagnostics);
 }
-
-}  // namespace
-
-void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
-  Recipe recipe = given;
-  check_variables(recipe, diagnostics);
-  if (!diagnostics.empty()) return check_data_of_unsound(recipe, diagnostics);
-  auto add = [&](const std::vector<DataProblem>& problems) { report(recipe, problems, diagnostics); };
-  check_plugins(recipe, diagnostics);
-  check_order(recipe, diagnostics);
-  auto missing = find_missing_data(recipe.data);
-  if (!missing.empty()) {
-    check_metrics(recipe, diagnostics);
-    return add(missing);
-  }
-  const auto cache = data_cache();
-  if (recipe.data.is_plugin()) {
-    try {
-      recipe = with_data_facts(std::move(recipe));
-    } catch (const RecipeError& error) {
-      diagnostics.insert(diagnostics.end(), error.diagnostics().begin(), error.diagnostics().end());
-      return;
-    }
-  }
-  if (recipe.data.has_rows()) return check_rows(recipe, diagnostics);
-  if (!recipe.data.labels_texts()) check_metrics(recipe, diagnostics);
-  const auto vocab = known_vocabulary(recipe);
-  if (!vocab) return check_lengths(recipe, diagnostics);
-  const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
-  const auto problems = find_data_problems(recipe.data, seq_len, *vocab, cache);
-  add(problems);
-  if (recipe.data.labels_texts() && !problems.empty()) return;
-  const Recipe known = recipe.data.labels_texts() ? with_data_facts(recipe) : recipe;
-  if (recipe.data.labels_texts()) check_metrics(known, diagnostics);
-  if (recipe.model.init_from) check_init_from(known, *vocab, seq_len, diagnostics);
-}
-
-namespace {
 
 /// A note if the labels of model.init_from have other names.
 std::string other_labels_note(const Recipe& known) {
@@ -274,6 +213,62 @@ void note_new_head(const Recipe& recipe, std::vector<std::string>& notes) {
 
 }  // namespace
 
+Recipe with_data_facts(Recipe recipe) {
+  const bool open = !recipe.train.loss;
+  const auto known = recipe.model.label_order.empty() ? labels_of_base(recipe) : recipe.model.label_order;
+  try {
+    take_data_facts(recipe, known);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const auto key = text.substr(0, text.find_first_of(" :"));
+    throw RecipeError({{recipe.origin(key), "data", text}});
+  }
+  if (open && recipe.train.label_smoothing > 0 && recipe.train.loss.value_or("cross_entropy") != "cross_entropy") {
+    Diagnostic diagnostic{recipe.origin("train.label_smoothing"), "contradiction",
+                          fmt::format("label_smoothing is for cross_entropy, and the loss is {}, which follows from {}",
+                                      *recipe.train.loss, recipe.origin("train.loss").note)};
+    diagnostic.section = "train";
+    throw RecipeError({diagnostic});
+  }
+  return recipe;
+}
+
+std::string data_cache() { return (fs::absolute(ledger_home()) / "cache").string(); }
+
+void check_inputs(const Recipe& given, std::vector<Diagnostic>& diagnostics) {
+  Recipe recipe = given;
+  check_variables(recipe, diagnostics);
+  if (!diagnostics.empty()) return check_data_of_unsound(recipe, diagnostics);
+  auto add = [&](const std::vector<DataProblem>& problems) { report(recipe, problems, diagnostics); };
+  check_plugins(recipe, diagnostics);
+  check_order(recipe, diagnostics);
+  auto missing = find_missing_data(recipe.data);
+  if (!missing.empty()) {
+    check_metrics(recipe, diagnostics);
+    return add(missing);
+  }
+  const auto cache = data_cache();
+  if (recipe.data.is_plugin()) {
+    try {
+      recipe = with_data_facts(std::move(recipe));
+    } catch (const RecipeError& error) {
+      diagnostics.insert(diagnostics.end(), error.diagnostics().begin(), error.diagnostics().end());
+      return;
+    }
+  }
+  if (recipe.data.has_rows()) return check_rows(recipe, diagnostics);
+  if (!recipe.data.labels_texts()) check_metrics(recipe, diagnostics);
+  const auto vocab = known_vocabulary(recipe);
+  if (!vocab) return check_lengths(recipe, diagnostics);
+  const auto seq_len = recipe.data.seq_len.value_or(recipe.model.max_seq_len);
+  const auto problems = find_data_problems(recipe.data, seq_len, *vocab, cache);
+  add(problems);
+  if (recipe.data.labels_texts() && !problems.empty()) return;
+  const Recipe known = recipe.data.labels_texts() ? with_data_facts(recipe) : recipe;
+  if (recipe.data.labels_texts()) check_metrics(known, diagnostics);
+  if (recipe.model.init_from) check_init_from(known, *vocab, seq_len, diagnostics);
+}
+
 std::vector<std::string> input_notes(const Recipe& recipe) {
   auto notes = data_notes(recipe.data);
   note_new_head(recipe, notes);
@@ -300,6 +295,26 @@ std::vector<std::string> input_notes(const Recipe& recipe) {
 
 Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides) {
   return load_whole_recipe(file, overrides, check_inputs);
+}
+
+sweep::SweepFile load_ready_sweep(const std::string& file, std::vector<std::string>& notes) {
+  sweep::SweepFile sweep = sweep::load_sweep(file);
+  Recipe base = load_ready_recipe(sweep.recipe, sweep.overrides);
+  for (const auto& note : input_notes(base)) notes.push_back(note);
+  sweep::check_recipes(sweep, check_inputs);
+  for (const auto& note : {sweep::metric_note(sweep, base), sweep::budget_note(sweep)})
+    if (!note.empty()) notes.push_back(note);
+  return sweep;
+}
+
+bool is_sweep_file(const std::string& file) {
+  try {
+    if (!fs::is_regular_file(file)) return false;
+    if (sweep::is_lua_sweep(file)) return sweep::read_lua_sweep(read_file(file), file).find("recipe") != nullptr;
+    return parse_located_toml(read_file(file), file).find("sweep") != nullptr;
+  } catch (const RecipeError&) {
+    return false;  // the caller reads it as a recipe, which reports the error
+  }
 }
 
 void check_plugins(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {

@@ -1,10 +1,12 @@
-// Checks of a recipe's inputs before a run is started or recorded. `runner check`, `run` and `sweep plan` use the same functions.
+// Checks of the inputs of a recipe or a sweep before a run is started or recorded. `runner check`, `run` and `sweep plan` use the same
+// functions.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
+#include "runner/sweep/sweep_file.hpp"
 
 namespace runner {
 
@@ -22,6 +24,12 @@ std::vector<std::string> input_notes(const Recipe& recipe);
 
 /// Like load_whole_recipe(), and also reports the mistakes of check_inputs().
 Recipe load_ready_recipe(const std::string& file, const std::vector<std::string>& overrides);
+
+/// Loads a sweep file and checks its recipe, the recipes at the ends of its ranges, its metric and its inputs. Adds notes to
+/// `notes`.
+sweep::SweepFile load_ready_sweep(const std::string& file, std::vector<std::string>& notes);
+/// Whether a file is a sweep file: TOML with a section [sweep], or Lua that returns a table with `recipe`.
+bool is_sweep_file(const std::string& file);
 
 /// The recipe with what its data determine (take_data_facts()). Throws RecipeError.
 Recipe with_data_facts(Recipe recipe);

@@ -1,6 +1,10 @@
-// The record of a run's start, which `runner diff` and `runner rerun` read: the state of its code, and the files that its recipe names.
+// The record of a run's start, which `runner diff` and `runner rerun` read: its row, the state of its code, and the files that its recipe
+// names.
 #pragma once
 #include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "runner/base/secrets.hpp"
 #include "runner/commands/run.hpp"
@@ -9,8 +13,28 @@
 #include "runner/ledger/git_state.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/logging/run_listener.hpp"
+#include "runner/selection/plan.hpp"
 
 namespace runner {
+
+/// The words of this process's command.
+std::vector<std::string> own_command_line();
+
+/// The content of a run's row in the ledger: its recipe, plan and machine.
+NewRun run_row(const std::string& home, const Recipe& recipe, const Plan& plan, const LaunchOptions& options);
+
+/// The annotation "predicted".
+nlohmann::json predicted(const Plan& plan);
+
+/// The unit of the training data: "tokens", or "samples" of a model of labels or numbers.
+inline const char* unit_of(const Plan& plan) { return plan.model->task ? "samples" : "tokens"; }
+
+/// {absolute path: hash of the content} of the recipe's file and of the files that it extends or names in [strategy].
+nlohmann::json recipe_files(const Recipe& recipe);
+
+/// The paths in `before`, a value of recipe_files(), whose content has changed since then. Files that no longer exist
+/// are not among them. Paths below the working directory are relative.
+std::vector<std::string> changed_recipe_files(const nlohmann::json& before);
 
 /// Sets parent and parent_kind of a new run: the run that it trains again ("rerun"), the one whose checkpoint it starts from
 /// ("continued"), or the one in `home` whose weights model.init_from names ("fine-tuned").

@@ -12,6 +12,7 @@
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/user_query.hpp"
 #include "runner/report/table.hpp"
+#include "runner/report/terminal.hpp"
 
 namespace runner {
 
@@ -48,18 +49,31 @@ void print_csv_rows(UserQuery& query) {
   }
 }
 
+/// Lays out some rows at a time, so that an endless query takes no more memory. Columns become only wider.
 void print_table_of_rows(UserQuery& query) {
+  constexpr size_t most = 1000;
   std::vector<Column> columns;
   for (const auto& name : query.columns()) columns.push_back({.title = name, .right = true, .may_shrink = true});
-  std::vector<std::vector<std::string>> rows;
-  while (const auto row = query.next()) {
-    auto& cells = rows.emplace_back();
-    for (size_t i = 0; i < row->size(); ++i) {
-      if ((*row)[i].is_string()) columns[i].right = false;
-      cells.push_back(first_line(sql_cell((*row)[i], "-")));
+  std::vector<std::string> widest;  // the cell of each column, of the rows before
+  auto row = query.next();
+  do {
+    std::vector<std::vector<std::string>> rows;
+    if (!widest.empty()) rows.push_back(widest);
+    for (; row && rows.size() < most; row = query.next()) {
+      auto& cells = rows.emplace_back();
+      for (size_t i = 0; i < row->size(); ++i) {
+        if ((*row)[i].is_string()) columns[i].right = false;
+        cells.push_back(one_line(first_line(sql_cell((*row)[i], "-"))));
+      }
     }
-  }
-  std::fputs(format_table(columns, rows).c_str(), stdout);
+    const std::string table = format_table(columns, rows);
+    std::fputs(table.c_str() + (widest.empty() ? 0 : table.find('\n') + 1), stdout);
+    if (widest.empty()) widest = query.columns();
+    for (auto& column : columns) column.title.clear();
+    for (const auto& cells : rows)
+      for (size_t i = 0; i < cells.size(); ++i)
+        if (display_width(cells[i]) > display_width(widest[i])) widest[i] = cells[i];
+  } while (row);
 }
 
 ExitCode list_views(const QueryOptions& options) {

@@ -6,15 +6,14 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <utility>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/compiled_memory.hpp"
 #include "runner/commands/place.hpp"
+#include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/recommend.hpp"
 #include "runner/commands/shared_options.hpp"
@@ -39,6 +38,18 @@ namespace runner {
 namespace {
 
 constexpr int devices_of_a_full_node = 8;
+
+/// Takes the number of devices from --device-kind KIND:N.
+void split_kind(RecommendOptions& options) {
+  const auto colon = options.device_kind.find(':');
+  const auto count =
+      colon == std::string::npos ? std::nullopt : parse_number<int>(options.device_kind.substr(colon + 1));
+  if (!count || *count < 1) return;
+  if (options.devices != 0 && options.devices != *count)
+    throw usage_error("--device-kind {} and --devices {} contradict each other", options.device_kind, options.devices);
+  options.devices = *count;
+  options.device_kind.erase(colon);
+}
 
 /// Converts --world-size to devices and nodes, with eight devices per full node.
 void split_world(RecommendOptions& options) {
@@ -153,6 +164,8 @@ std::string chosen_program(const Choice& choice) {
 }
 
 ExitCode print(const RecommendOptions& options, const Recommendation& recommendation) {
+  constexpr int usual_width = 120, hang = 6;  // in a pipe; of what is behind the break of a line
+  const int columns = terminal_width(STDOUT_FILENO), width = columns > 0 ? columns : usual_width;
   bool fits = recommendation.shortfall.empty();
   if (options.json)
     print_json(recommendation_json(recommendation));
@@ -161,7 +174,7 @@ ExitCode print(const RecommendOptions& options, const Recommendation& recommenda
   else if (options.program && fits)
     std::printf("%s", chosen_program(recommendation.plan.choice).c_str());
   else if (!options.toml && !options.program)
-    std::printf("%s", recommendation_text(recommendation, options.all, options.why).c_str());
+    std::fputs(wrap_lines(recommendation_text(recommendation, options.all, options.why), width, hang).c_str(), stdout);
   if (!fits) log::error("{}", recommendation.shortfall);
   return fits ? ExitCode::done : ExitCode::run_failed;
 }
@@ -202,6 +215,7 @@ void open_choice(Recipe& recipe, const RecommendOptions& options) {
 }
 
 ExitCode recommend(RecommendOptions options) {
+  split_kind(options);
   split_world(options);
   const Recipe recipe = load_whole_recipe(options.recipe, options.overrides);
   return with_recommendation(options, recipe, [&](const Recommendation& found) { return print(options, found); });
@@ -277,8 +291,9 @@ Action setup_recommend(CLI::App& app) {
   auto options = std::make_shared<RecommendOptions>();
   add_recipe_option(app, options->recipe);
   add_overrides(app, options->overrides);
-  auto* kind = app.add_option("--device-kind", options->device_kind,
-                              "Answer for devices of this kind, e.g. h100-80g, instead of this machine's");
+  auto* kind =
+      app.add_option("--device-kind", options->device_kind,
+                     "Answer for devices of this kind, e.g. h100-80g or h100-80g:8, instead of this machine's");
   app.add_option("--host-memory", options->host_memory,
                  "With --device-kind: host memory of a node, e.g. 256GiB; default: unlimited")
       ->needs(kind);

@@ -1,7 +1,6 @@
 // `runner run`: trains a recipe.
 #include "runner/commands/run.hpp"
 
-#include <cstdio>
 #include <memory>
 
 #include "runner/commands/command.hpp"

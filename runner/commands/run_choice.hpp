@@ -15,15 +15,12 @@ void add_runs_option(CLI::App& app, std::vector<std::string>& words);
 /// users could remove more runs than they expect.
 enum class ChoiceFor { reading, changing };
 
-/// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds, in the order of
-/// `runner ls`. A word with an operator of filters (`:<>=!(*`), the word `not`, and a word that begins with "-" are terms of the
-/// filter, unless a run has that name. `further` is one more term, if there is a filter. Throws Error(usage) if a word names no run, and if the filter finds none.
+/// The ids of the runs that the words name, in their order and each once, and after them those that the filter finds,
+/// in the order of `runner ls`. A word with an operator of filters (`:<>=!(*`), the word `not`, and a word that begins
+/// with "-" are terms of the filter, unless a run has that name. `further` is one more term, if there is a filter.
+/// Throws Error(usage) if a word names no run, and if the filter finds none.
 std::vector<std::string> chosen_runs(const Ledger& ledger, const std::vector<std::string>& words,
                                      ChoiceFor what = ChoiceFor::reading, const std::string& further = "");
-
-/// Makes an edit of the chosen runs. Reports it on stderr, or with `json` as {changed, runs} on stdout.
-ExitCode edit_runs(const std::vector<std::string>& words, const RunEdit& edit, bool json,
-                   const std::string& further = "");
 
 /// Short names for runs in tables and legends: the run's name, with the last part of the id if several have it.
 std::vector<std::string> short_names(const Ledger& ledger, const std::vector<std::string>& ids);

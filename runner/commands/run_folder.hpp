@@ -1,6 +1,7 @@
-// The files of a run's folder that contain its settings, and the folder for verbs that need it.
+// The files of a run's folder that contain its settings, the code that they name, and the folder for verbs that need it.
 #pragma once
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,5 +32,11 @@ class RunFolder {
 
 /// The run's folder. Throws Error(usage) if it is missing: why, what is gone with it, and what still works. `verb`: "resumed".
 fs::path needed_folder(const Ledger& ledger, const std::string& run, const std::string& verb);
+
+/// {dotted key: value} of the keys that name code, without secret values: plug-ins, hooks with their options, scripts.
+nlohmann::json code_of(const Recipe& recipe);
+
+/// Throws Error(usage) if RUN_DIR/resolved.toml, which another node has written, names code that `own`, the recipe of this node, does not.
+void refuse_other_code(const Recipe& own, const fs::path& run_dir);
 
 }  // namespace runner

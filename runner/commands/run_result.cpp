@@ -1,7 +1,6 @@
 #include "runner/commands/run_result.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "runner/base/clock.hpp"
@@ -10,12 +9,9 @@
 #include "runner/base/quantile.hpp"
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
-#include "runner/commands/run_row.hpp"
+#include "runner/commands/provenance.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/report/joined_traces.hpp"
 #include "runner/report/profile_table.hpp"
-#include "runner/report/quantity.hpp"
-#include "runner/selection/batch.hpp"
 
 namespace runner {
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <iostream>
 
@@ -9,6 +10,7 @@
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/key_table.hpp"
 
 namespace runner {
 
@@ -72,10 +74,19 @@ void add_overrides(CLI::App& app, std::vector<std::string>& overrides) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option_function<std::string>(
          "--unset", [&overrides](const std::string& key) { overrides.push_back(unset_override(key)); },
-         "Remove a key, or a whole section, that the recipe sets: --unset data.validation_fraction")
-      ->type_name("KEY")
+         "Remove keys, or whole sections, that the recipe sets: --unset data.validation_fraction hooks")
+      ->type_name("KEY ...")
       ->trigger_on_parse()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+bool is_further_value(const std::string& option, const std::string& word) {
+  const auto key = word.substr(0, word.find('='));
+  if (option == "--set")
+    return key != word && !key.empty() && std::isalpha(static_cast<unsigned char>(key[0])) != 0 &&
+           key.find_first_of("/ ") == std::string::npos;
+  const bool file = word.ends_with(".toml") || word.ends_with(".lua");
+  return option == "--unset" && !file && find_section(word.substr(0, word.find('.'))) != nullptr;
 }
 
 std::vector<std::string> unset_keys(const std::vector<std::string>& overrides) {

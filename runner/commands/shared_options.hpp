@@ -37,6 +37,10 @@ void ask_to_delete(const std::string& verb, const std::string& what, bool yes);
 /// --set and --unset. Their values are added to `overrides` in the order of the command line.
 void add_overrides(CLI::App& app, std::vector<std::string>& overrides);
 
+/// Whether `word` after a value of `option` (--set or --unset) is a further value: KEY=VALUE and not a path such as "./a=b.toml", or a
+/// section or one of its keys and not a file such as "data.toml".
+bool is_further_value(const std::string& option, const std::string& word);
+
 /// The keys of --unset.
 std::vector<std::string> unset_keys(const std::vector<std::string>& overrides);
 

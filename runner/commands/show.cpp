@@ -11,20 +11,19 @@
 #include "runner/base/text.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/event_text.hpp"
 #include "runner/commands/run_choice.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/config/config.hpp"
-#include "runner/launch/event_kinds.hpp"
+#include "runner/launch/events.hpp"
 #include "runner/ledger/foreign_runs.hpp"
 #include "runner/ledger/ledger.hpp"
 #include "runner/ledger/run_kinds.hpp"
-#include "runner/report/curve.hpp"
 #include "runner/report/profile_table.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/run_differences.hpp"
 #include "runner/report/table.hpp"
 #include "runner/report/terminal.hpp"
+#include "runner/report/terminal_chart.hpp"
 
 namespace runner {
 
@@ -51,7 +50,15 @@ double attempts_seconds(const json& run, double now) {
   return seconds;
 }
 
+/// " (times of its first and last points)" for a run of a source that has no other times; otherwise "".
+std::string times_of_points(const json& run) {
+  const auto origin = imported_from(ledger_home(), plain(run["id"]));
+  const bool only_points = origin.starts_with("tensorboard (") || origin.starts_with("csv (");
+  return only_points ? " (times of its first and last points)" : "";
+}
+
 std::string status_line(const json& run, double now) {
+  if (run["started"].is_null()) return fmt::format("{}, start and duration not known", plain(run["status"]));
   const double started = run["started"], ended = run["ended"].is_null() ? now : run["ended"].get<double>();
   const std::string took = format_duration(attempts_seconds(run, now));
   std::string line = run["status"];
@@ -60,7 +67,7 @@ std::string status_line(const json& run, double now) {
     line += fmt::format(", last seen {}", format_ago(ended, now));
   else
     line += " " + format_ago(ended, now);
-  line += fmt::format(", took {}, started {}", took, format_time(started));
+  line += fmt::format(", took {}, started {}{}", took, format_time(started), times_of_points(run));
   if (!run["exit_code"].is_null() && run["exit_code"] != 0)
     line += fmt::format(", exit code {}", run["exit_code"].get<int>());
   return line;

@@ -7,8 +7,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
-#include "runner/commands/recipe_files.hpp"
-#include "runner/commands/shared_options.hpp"
+#include "runner/commands/provenance.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
@@ -46,8 +45,8 @@ struct Demand {
 
 int number_of_devices(const Recipe& recipe, const Recipe::Devices& devices) {
   const char* known =
-      "Slurm must know their number before the job runs; give it: devices.devices = 8, for example (--set, or "
-      "[sweep.set] of a sweep)";
+      "Slurm must know their number before the job runs; give it: --set devices.devices=8, for example (in a "
+      "sweep: the key in [sweep.set])";
   switch (devices.devices.kind) {
     case DeviceRequest::Kind::count:
       if (devices.devices.count > 0) return devices.devices.count;
@@ -81,8 +80,12 @@ Demand demand_of(const Recipe& recipe) {
   if (devices.accelerator == "auto")
     refuse(
         recipe, "devices.accelerator",
-        "accelerator = \"auto\" is decided by the node on which the job runs, and Slurm must know before whether the "
-        "job needs GPUs: set devices.accelerator to \"cuda\" or \"cpu\" (--set, or [sweep.set] of a sweep)");
+        fmt::format("accelerator = \"auto\" is decided by the node on which the job runs, and Slurm must know before "
+                    "whether the job needs GPUs: add --set devices.accelerator=cuda{} or --set "
+                    "devices.accelerator=cpu (in a sweep: the keys in [sweep.set])",
+                    devices.devices.kind == DeviceRequest::Kind::count && devices.devices.count > 0
+                        ? ""
+                        : " devices.devices=8 (the number of GPUs of a node)"));
   Demand demand{.cuda = devices.accelerator == "cuda", .ranks = 1, .key = "", .threads = devices.threads_per_rank};
   const bool counted = devices.devices.kind == DeviceRequest::Kind::count && devices.devices.count > 0;
   const bool by_devices = demand.cuda || counted;

@@ -175,9 +175,26 @@ std::vector<std::string> check_start(const LaunchOptions& options, const StartPo
   return notes;
 }
 
+namespace {
+
+/// A note for a resumed run that has no checkpoint, if its data differ from those that it began with.
+std::vector<std::string> note_other_data(const LaunchOptions& options, const Plan& plan, const std::string& cache_dir) {
+  const auto& run = options.resumed;
+  const auto before = run.is_object() ? run.value("/inputs/data"_json_pointer, nlohmann::json()) : nlohmann::json();
+  if (!before.is_object()) return {};  // a new run, or one that ended before its data were opened
+  auto now = short_meaning(data_meaning(plan.recipe, /*global_batch_size=*/0, cache_dir));
+  now.update(validation_meaning(plan.recipe.data, cache_dir));
+  const auto changes = changed_meaning(before, now);
+  if (changes.empty()) return {};
+  return {"the data have changed since the run began: " + join(changes, "; ") +
+          ". The run starts from the beginning, so all its steps are of the new data"};
+}
+
+}  // namespace
+
 std::vector<std::string> check_data(const LaunchOptions& options, const StartPoint& start, const Plan& plan,
                                     const std::string& cache_dir) {
-  if (start.checkpoint.empty()) return {};
+  if (start.checkpoint.empty()) return note_other_data(options, plan, cache_dir);
   const auto state = Checkpoint(start.checkpoint, /*verify=*/false).state();
   // Checkpoints of earlier versions contain only the length of a sample.
   auto before = nlohmann::json::object();
@@ -192,13 +209,18 @@ std::vector<std::string> check_data(const LaunchOptions& options, const StartPoi
           "the training data have changed since {} was written, so its data position now has another meaning: {}. "
           "Restore the data, start a new run, or continue anyway with --accept-changed-data",
           start.checkpoint, join(changes, "; "));
-    notes.push_back("continues with changed training data (--accept-changed-data): " + join(changes, "; "));
+    notes.push_back(accepted_changes + join(changes, "; "));
   }
+  if (auto changes = changed_meaning(before, validation_meaning(plan.recipe.data, cache_dir)); !changes.empty())
+    notes.push_back("the validation data have changed, so later losses of validation are of other data: " +
+                    join(changes, "; "));
   const auto batch = before.find("global_batch_size");
   if (batch != before.end() && *batch != now["global_batch_size"])
     notes.push_back(fmt::format("a step now takes {} sequences instead of {}; the data continue at the same position",
                                 now["global_batch_size"].dump(), batch->dump()));
   if (auto note = older_reading_note(plan.recipe.data, learned, plan.recipe.data.train); !note.empty())
+    notes.push_back(std::move(note));
+  if (auto note = older_targets_note(before, now, plan.recipe.data, cache_dir); !note.empty())
     notes.push_back(std::move(note));
   return notes;
 }

@@ -39,6 +39,12 @@ void add_runs(Knowledge& knowledge) {
     }
 }
 
+/// "cpu with XLA", or "XLA, libtpu.so" with the plug-in for other devices.
+std::string xla_devices(const Job& job) {
+  const auto plugin = plugin_of_devices(job.options);
+  return plugin.empty() ? "cpu with XLA" : "XLA, " + fs::path(plugin).filename().string();
+}
+
 }  // namespace
 
 std::string machine_of(const Facts& facts) {
@@ -63,16 +69,6 @@ Knowledge knowledge_here(const Facts& facts, const std::string& build) {
 bool ClockSource::over_gloo(const Job& job) const {
   return !topology_.on_devices() && (job.num_nodes > 1 || (!shared_memory_ && job.world_size() > 1));
 }
-
-namespace {
-
-/// "cpu with XLA", or "XLA, libtpu.so" with the plug-in for other devices.
-std::string xla_devices(const Job& job) {
-  const auto plugin = plugin_of_devices(job.options);
-  return plugin.empty() ? "cpu with XLA" : "XLA, " + fs::path(plugin).filename().string();
-}
-
-}  // namespace
 
 Circumstances ClockSource::circumstances(const Job& job, int threads) const {
   const std::string device = topology_.kind                      ? topology_.kind->name

@@ -19,7 +19,6 @@
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
 #include "runner/commands/slurm_job.hpp"
-#include "runner/commands/sweep_loading.hpp"
 #include "runner/selection/choice.hpp"
 #include "runner/selection/strategy_options.hpp"
 
@@ -46,7 +45,8 @@ void check_plan(const Recipe& recipe, std::vector<std::string>& notes) {
   }
 }
 
-/// Refuses a --checkpoint that `runner run` would refuse. A job that waits for another one, or that mounts other folders, may find it later.
+/// Refuses a --checkpoint that `runner run` would refuse. A job that waits for another one, or that mounts other
+/// folders, may find it later.
 void check_checkpoint(const SubmitOptions& options, std::vector<std::string>& notes) {
   if (options.checkpoint.empty()) return;
   const bool later = options.dependency || !options.mounts.empty();

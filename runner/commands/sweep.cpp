@@ -12,9 +12,9 @@
 #include "runner/base/log.hpp"
 #include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
+#include "runner/commands/preflight.hpp"
 #include "runner/commands/requeued_job.hpp"
 #include "runner/commands/shared_options.hpp"
-#include "runner/commands/sweep_loading.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/secret_texts.hpp"
 #include "runner/devices/devices.hpp"
@@ -60,18 +60,6 @@ SweepCounts count(const sweep::Search& search, size_t running) {
   return counts;
 }
 
-}  // namespace
-
-std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& trial, double seconds,
-                         const std::string& message) {
-  std::string what = fmt::format("trial {} {} after {}", trial.trial.number, trial.status, format_duration(seconds));
-  if (trial.status == "failed")
-    return fmt::format("{}: {}{}", what, trial.reason, message.empty() ? "" : ": " + first_line(message));
-  return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
-}
-
-namespace {
-
 /// Throws if the plug-in of a recipe says that this process is one of several.
 void refuse_several(const Placement& placement) {
   if (placement.num_nodes == 1 && placement.world_size == 1) return;
@@ -82,49 +70,6 @@ void refuse_several(const Placement& placement) {
       placement.launched ? fmt::format("rank {} of {}", placement.rank, placement.world_size)
                          : fmt::format("node {} of {}", placement.node_rank, placement.num_nodes));
 }
-
-}  // namespace
-
-std::vector<sweep::Slot> trial_slots(const Recipe& recipe, std::optional<int> parallel) {
-  auto slots = sweep::device_slots(recipe, facts_for(recipe), parallel);
-  if (recipe.devices.cluster == "local") return slots;
-  const Placement placement = find_placement(recipe, process_environment());
-  if (placement.plugin) {
-    refuse_several(placement);
-    return slots;  // each trial asks the plug-in, too
-  }
-  if (!placement.launched) return slots;
-  if (placement.world_size > 1)
-    throw usage_error(
-        "{} started this command {} times, and one process runs the trials: start it once (`runner submit` does, under "
-        "Slurm)",
-        placement.cluster, placement.world_size);
-  for (auto& slot : slots) slot.overrides.emplace_back("devices.cluster=local");
-  return slots;
-}
-
-NewSweep new_sweep(const sweep::SweepFile& file, const std::string& path, const std::string& name) {
-  NewSweep sweep;
-  sweep.name = name.empty() ? file.name : name;
-  sweep.seed = file.seed;
-  sweep.space = {{"source", file.source},
-                 {"file", fs::absolute(path).lexically_normal().string()},
-                 {"recipe", file.recipe},
-                 {"set", file.overrides},
-                 {"method", file.method},
-                 {"metric", file.metric},
-                 {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
-                 {"trials", or_null(file.make_search().count())}};
-  sweep.recipe = print_given(load_whole_recipe(file.recipe, file.overrides));
-  Secrets secrets;
-  sweep.recorded_recipe = recipe_without_secrets(sweep.recipe, secrets);
-  sweep.source = file.source;
-  sweep.space["set"] = secrets.take_from(file.overrides);
-  sweep.space["source"] = secrets.without(recipe_without_secrets(file.source, secrets));
-  return sweep;
-}
-
-namespace {
 
 sweep::ExecutorHooks hooks_of(const sweep::SweepFile& file, SweepProgress& progress) {
   sweep::ExecutorHooks hooks;
@@ -160,28 +105,6 @@ void tell_end(const SweepRow& row, const std::vector<TrialRow>& trials, const sw
               describe_parameters(best->parameters));
   if (row.status != "finished") log::info("continue with: runner sweep resume {}", row.id);
 }
-
-}  // namespace
-
-void notify_end(const Recipe& recipe, const SweepRow& row, const std::vector<TrialRow>& trials,
-                const sweep::SweepFile& file, ExitCode code) {
-  SweepEnd end{.sweep = row.id,
-               .name = row.name,
-               .folder = row.folder,
-               .status = row.status,
-               .message = row.message,
-               .failed = row.status == "failed" || code == ExitCode::run_failed,
-               .counts = sweep_json(row, trials).at("counts")};
-  if (const auto* best = best_trial(row, trials))
-    end.best = {{"trial", best->number}, {"run", best->run}, {"metric", file.metric}, {"value", *best->value}};
-  try {
-    notify_sweep(recipe.logging.notify, end);
-  } catch (const Error& error) {  // the system has no libcurl
-    log::warning("the end of the sweep is not told: {}", error.what());
-  }
-}
-
-namespace {
 
 /// Executes a sweep that this process owns, until its end or an interruption.
 ExitCode execute_claimed(Sweeps& store, const std::string& home, const std::string& id, const sweep::SweepFile& file,
@@ -389,6 +312,71 @@ void add_parallel(CLI::App& app, SweepOptions& options) {
 }
 
 }  // namespace
+
+std::string describe_end(const sweep::SweepFile& file, const sweep::TrialState& trial, double seconds,
+                         const std::string& message) {
+  std::string what = fmt::format("trial {} {} after {}", trial.trial.number, trial.status, format_duration(seconds));
+  if (trial.status == "failed")
+    return fmt::format("{}: {}{}", what, trial.reason, message.empty() ? "" : ": " + first_line(message));
+  return trial.value ? what + fmt::format(": {} {:.6g} at step {}", file.metric, *trial.value, trial.step) : what;
+}
+
+std::vector<sweep::Slot> trial_slots(const Recipe& recipe, std::optional<int> parallel) {
+  auto slots = sweep::device_slots(recipe, facts_for(recipe), parallel);
+  if (recipe.devices.cluster == "local") return slots;
+  const Placement placement = find_placement(recipe, process_environment());
+  if (placement.plugin) {
+    refuse_several(placement);
+    return slots;  // each trial asks the plug-in, too
+  }
+  if (!placement.launched) return slots;
+  if (placement.world_size > 1)
+    throw usage_error(
+        "{} started this command {} times, and one process runs the trials: start it once (`runner submit` does, under "
+        "Slurm)",
+        placement.cluster, placement.world_size);
+  for (auto& slot : slots) slot.overrides.emplace_back("devices.cluster=local");
+  return slots;
+}
+
+NewSweep new_sweep(const sweep::SweepFile& file, const std::string& path, const std::string& name) {
+  NewSweep sweep;
+  sweep.name = name.empty() ? file.name : name;
+  sweep.seed = file.seed;
+  sweep.space = {{"source", file.source},
+                 {"file", fs::absolute(path).lexically_normal().string()},
+                 {"recipe", file.recipe},
+                 {"set", file.overrides},
+                 {"method", file.method},
+                 {"metric", file.metric},
+                 {"goal", file.goal == sweep::Goal::max ? "max" : "min"},
+                 {"trials", or_null(file.make_search().count())}};
+  sweep.recipe = print_given(load_whole_recipe(file.recipe, file.overrides));
+  Secrets secrets;
+  sweep.recorded_recipe = recipe_without_secrets(sweep.recipe, secrets);
+  sweep.source = file.source;
+  sweep.space["set"] = secrets.take_from(file.overrides);
+  sweep.space["source"] = secrets.without(recipe_without_secrets(file.source, secrets));
+  return sweep;
+}
+
+void notify_end(const Recipe& recipe, const SweepRow& row, const std::vector<TrialRow>& trials,
+                const sweep::SweepFile& file, ExitCode code) {
+  SweepEnd end{.sweep = row.id,
+               .name = row.name,
+               .folder = row.folder,
+               .status = row.status,
+               .message = row.message,
+               .failed = row.status == "failed" || code == ExitCode::run_failed,
+               .counts = sweep_json(row, trials).at("counts")};
+  if (const auto* best = best_trial(row, trials))
+    end.best = {{"trial", best->number}, {"run", best->run}, {"metric", file.metric}, {"value", *best->value}};
+  try {
+    notify_sweep(recipe.logging.notify, end);
+  } catch (const Error& error) {  // the system has no libcurl
+    log::warning("the end of the sweep is not told: {}", error.what());
+  }
+}
 
 Action setup_sweep(CLI::App& app) {
   auto options = std::make_shared<SweepOptions>();

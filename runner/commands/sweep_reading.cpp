@@ -1,7 +1,6 @@
 // `runner sweep status`, `best`, `importance`, `stop`.
 #include <signal.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <thread>
@@ -47,21 +46,6 @@ std::vector<std::string> words_of_trial(const json& run) {
   return words;
 }
 
-}  // namespace
-
-std::string command_of_trial(const TrialRow& trial, const json& run) {
-  const auto colon = trial.slot.find(':');
-  const std::string type = trial.slot.substr(0, colon);
-  std::string line;
-  if (type != "cpu" && colon != std::string::npos)
-    line = fmt::format("{}_VISIBLE_DEVICES={} ", type == "cuda" ? "CUDA" : "RUNNER", trial.slot.substr(colon + 1));
-  for (const auto& word : words_of_trial(run))
-    line += (line.empty() || line.back() == ' ' ? "" : " ") + shell_word(word);
-  return line;
-}
-
-namespace {
-
 /// The overrides of that command that are not the trial's parameters: its devices and threads, and the last step for
 /// pbt.
 std::vector<std::string> device_overrides(const json& run, const json& parameters) {
@@ -72,6 +56,11 @@ std::vector<std::string> device_overrides(const json& run, const json& parameter
     if (!parameters.contains(words[i + 1].substr(0, words[i + 1].find('=')))) found.push_back(words[i + 1]);
   }
   return found;
+}
+
+/// Whether the trial's run is missing: of a bundle with only a part of the sweep's runs, or purged.
+bool run_is_elsewhere(const TrialRow& trial) {
+  return trial.run.empty() && (trial.status == "finished" || trial.status == "pruned");
 }
 
 std::string number(const std::optional<double>& value) { return value ? fmt::format("{:.6g}", *value) : "-"; }
@@ -117,8 +106,8 @@ void print_trials(const SweepRow& row, const std::vector<TrialRow>& trials) {
   const auto* best = best_trial(row, trials);
   for (const auto& trial : trials)
     rows.push_back({std::to_string(trial.number) + (best && best->number == trial.number ? " *" : ""), trial.status,
-                    number(trial.value), describe_parameters(trial.parameters), trial.slot, trial.run,
-                    why_failed(trial)});
+                    number(trial.value), describe_parameters(trial.parameters), trial.slot,
+                    run_is_elsewhere(trial) ? "not in this ledger" : trial.run, why_failed(trial)});
   std::string metric = row.space.value("metric", "value");
   std::fputs(format_table({{"TRIAL", true},
                            {"STATUS"},
@@ -199,6 +188,13 @@ ExitCode best(const SweepReadingOptions& options) {
   const auto trials = store.trials(row.id);
   const auto* trial = best_trial(row, trials);
   if (!trial) throw run_error("no trial of sweep {} has finished", row.id);
+  if (run_is_elsewhere(*trial))
+    throw usage_error(
+        "trial {} of sweep {} is the best ({} {} at step {}; {}), and its run is not in this ledger: it was purged, or "
+        "the "
+        "bundle that the sweep came in has only some of its runs; import that of `runner export --bundle sweep:{}`",
+        trial->number, row.id, row.space.value("metric", "value"), number(trial->value), trial->step,
+        describe_parameters(trial->parameters), row.id);
   const json run = Ledger(ledger_home(), Ledger::Mode::read).show(trial->run);
   const std::string command = command_of_trial(*trial, run);
   if (options.json) {
@@ -285,6 +281,17 @@ ExitCode stop(const SweepReadingOptions& options) {
 }
 
 }  // namespace
+
+std::string command_of_trial(const TrialRow& trial, const json& run) {
+  const auto colon = trial.slot.find(':');
+  const std::string type = trial.slot.substr(0, colon);
+  std::string line;
+  if (type != "cpu" && colon != std::string::npos)
+    line = fmt::format("{}_VISIBLE_DEVICES={} ", type == "cuda" ? "CUDA" : "RUNNER", trial.slot.substr(colon + 1));
+  for (const auto& word : words_of_trial(run))
+    line += (line.empty() || line.back() == ' ' ? "" : " ") + shell_word(word);
+  return line;
+}
 
 sweep::SweepFile sweep_file_of(const SweepRow& row) {
   if (row.space.at("file").get<std::string>().ends_with(".lua") && !fs::is_directory(row.folder))

@@ -9,7 +9,6 @@
 
 #include "runner/base/child_process.hpp"
 #include "runner/base/own_program.hpp"
-#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/launch/lines.hpp"
 #include "runner/ledger/ledger.hpp"

@@ -5,8 +5,6 @@
 #include "runner/commands/build_id.hpp"
 #include "runner/commands/checkpoint_choice.hpp"
 #include "runner/commands/command.hpp"
-#include "runner/commands/event_text.hpp"
-#include "runner/commands/preflight.hpp"
 #include "runner/commands/recommend.hpp"
 #include "runner/commands/sweep.hpp"
 #include "runner/config/config.hpp"

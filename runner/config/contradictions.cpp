@@ -14,8 +14,6 @@
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
-#include "runner/config/section_conflicts.hpp"
-#include "runner/config/validation_metrics.hpp"
 
 namespace runner {
 
@@ -44,8 +42,8 @@ class Finder {
     family();
     objective();
     fine_tune();
-    for (const auto& [key, message] : streaming_conflicts(recipe_))
-      report(key, message, "data.streaming", "streaming is set here");
+    for (const auto& [key, message, other] : streaming_conflicts(recipe_))
+      report(key, message, other, "streaming is set here");
     needs();
   }
 
@@ -315,7 +313,7 @@ class Finder {
   /// On CPU, both keys are the number of ranks. cpu_processes = 1 is the default, which a printed recipe contains.
   void devices() {
     for (const auto& [key, message, other] : node_conflicts(recipe_))
-      report("devices." + key, message, other, other + " is set here");
+      report(key, message, other, other + " is set here");
     const auto& devices = recipe_.devices;
     const auto& kind = devices.accelerator;
     const bool other = !devices.simulate && std::ranges::find(other_devices(), kind) != other_devices().end();

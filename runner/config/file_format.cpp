@@ -11,24 +11,19 @@ namespace runner {
 
 namespace {
 
+/// A format in words.
 struct Described {
   const char* name;
   const char* command;  ///< which reads such a file
 };
 
-Described described(FileFormat format) {
-  switch (format) {
-    case FileFormat::toml:
-      return {"a TOML recipe", "check it with: runner check"};
-    case FileFormat::json:
-      return {"JSON", "for a configuration of another tool: runner import"};
-    case FileFormat::lua:
-      return {"a Lua file", "for a hook or a strategy: runner lua check"};
-    case FileFormat::yaml:
-      return {"YAML", "for a configuration of another tool: runner import"};
-  }
-  return {"", ""};
-}
+/// In the order of FileFormat.
+constexpr Described formats[] = {{"a TOML recipe", "check it with: runner check"},
+                                 {"JSON", "for a configuration of another tool: runner import"},
+                                 {"a Lua file", "for a hook or a strategy: runner lua check"},
+                                 {"YAML", "for a configuration of another tool: runner import"}};
+
+const Described& described(FileFormat format) { return formats[static_cast<size_t>(format)]; }
 
 /// The first character that is not part of a comment; '\0': there is none.
 char first_character(const std::string& text) {

@@ -16,7 +16,8 @@ struct ImportedValue {
   std::string key;       ///< dotted, of the recipe
   nlohmann::json value;  ///< null: the key must be unset
   Origin place;
-  std::string path;  ///< dotted, in the configuration
+  std::string path;          ///< dotted, in the configuration
+  std::string comment = "";  ///< printed behind the value
 };
 
 struct Imported {
@@ -40,5 +41,8 @@ class Importer {
   virtual void complete(Recipe& recipe, const std::optional<Origin>& configured_at,
                         std::vector<Diagnostic>& diagnostics) const = 0;
 };
+
+/// The values as sections of a recipe: the notes as comments, then the sections. Options of the strategy keep their order.
+std::string as_sections(const Imported& meaning);
 
 }  // namespace runner

@@ -20,6 +20,20 @@ struct Facts {
   bool tokens = false;
 };
 
+/// Gives integers of [model], [data] and [train], also those in tables, an upper bound if they have none: products of two fit into 64 bits.
+inline void bound(Option& option, const std::string& section) {
+  const bool integers = option.type == T::integer || option.type == T::integer_or_auto || option.type == T::list;
+  const bool model = section == "model";
+  if (integers && !option.maximum && (model || section == "data" || section == "train"))
+    option.maximum = model ? 1 << 24 : (int64_t{1} << 31) - 1;
+  for (auto& field : option.fields) bound(field, section);
+}
+
+/// The mistake in a value that is no table.
+inline std::optional<std::string> not_a_table(const nlohmann::json& value) {
+  return value.is_object() ? std::nullopt : std::optional<std::string>("");
+}
+
 /// Adds the keys of one section.
 template <typename Owner>
 class Adder {
@@ -35,6 +49,18 @@ class Adder {
         std::move(option), std::move(facts),
         [member](Owner& owner, const nlohmann::json& value) { assign(owner.*member, value); },
         [member](const Owner& owner) { return obtain(owner.*member); });
+  }
+  /// An integer that may be "auto", which `member` has as `automatic`.
+  void or_auto(Option option, std::optional<int64_t> Owner::*member, std::optional<int64_t> automatic) {
+    option.type = T::integer_or_auto;
+    add(
+        std::move(option), {},
+        [=](Owner& owner, const nlohmann::json& value) {
+          owner.*member = value.is_string() ? automatic : std::optional(value.get<int64_t>());
+        },
+        [=](const Owner& owner) {
+          return owner.*member == automatic ? nlohmann::json("auto") : obtain(owner.*member);
+        });
   }
   /// A key whose value is a table with the fields of `table`.
   template <typename Value>
@@ -66,6 +92,7 @@ class Adder {
   /// A key with its own conversion.
   template <typename Set, typename Get>
   void add(Option option, Facts facts, Set set, Get get) {
+    bound(option, section_);
     Key key{std::move(option)};
     key.section = section_;
     key.family = std::move(facts.family);

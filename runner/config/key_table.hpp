@@ -1,4 +1,4 @@
-// The table of recipe keys: type, bounds, help and field of each key. Reader, printer, schema and help use it.
+// The table of recipe keys: type, bounds, help and field of each key, and the check of its values. Reader, printer, schema and help use it.
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runner/base/option.hpp"
+#include "runner/config/diagnostics.hpp"
 #include "runner/config/recipe.hpp"
 
 namespace runner {
@@ -63,5 +64,13 @@ struct TopLevelKey {
 };
 const std::vector<TopLevelKey>& top_level_keys();
 const Section* find_section(const std::string& name);
+
+// The check of values.
+
+/// A problem of an option as a mistake at `place`.
+Diagnostic diagnostic_of(const OptionProblem& problem, const Origin& place = {}, const std::string& section = "");
+
+/// Checks `value`, and converts it to the form that the setter of `key` takes. Returns the mistake, without a location, if any.
+std::optional<Diagnostic> check_value(const Key& key, nlohmann::json& value);
 
 }  // namespace runner

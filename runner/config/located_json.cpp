@@ -39,9 +39,7 @@ class Parser {
   char peek() const { return end() ? '\0' : text_[at_]; }
 
   Origin origin(size_t from, size_t to) const {
-    Origin place;
-    place.kind = Origin::Kind::file;
-    place.file = name_;
+    Origin place{.kind = Origin::Kind::file, .file = name_};
     const auto next = std::ranges::upper_bound(line_begins_, from);
     const size_t begin = *(next - 1), end = std::min(text_.find('\n', begin), text_.size());
     place.line = static_cast<int>(next - line_begins_.begin());

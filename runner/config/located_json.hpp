@@ -1,4 +1,4 @@
-// JSON with comments, for configuration files of other tools. Every key and value has its source location.
+// Configuration files of other tools, and TOML files other than recipes. Every key and value has its source location.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,8 +22,11 @@ struct LocatedJson {
   nlohmann::json plain() const;
 };
 
-/// Allows //, /* */ and # comments and trailing commas. Throws RecipeError at the first mistake: syntax, or a key that occurs
+/// Reads JSON. Allows //, /* */ and # comments and trailing commas. Throws RecipeError at the first mistake: syntax, or a key that occurs
 /// twice in one object. `name`: file name in locations.
 LocatedJson parse_located_json(const std::string& text, const std::string& name);
+
+/// Reads TOML. Members are in alphabetical order. Throws RecipeError at the first syntax error. `name`: file name in locations.
+LocatedJson parse_located_toml(const std::string& text, const std::string& name);
 
 }  // namespace runner

@@ -39,7 +39,8 @@ std::optional<std::string> http_url(const std::string& key, const std::string& p
   const auto url = value.get<std::string>();
   const bool http = url.starts_with("http://") || url.starts_with("https://");
   if (!http && !url.starts_with("${env:"))
-    return fmt::format("`{}` cannot be \"{}\": it begins with http:// or https://", key, url);
+    return fmt::format("`{}` cannot be \"{}\": it begins with http:// or https://{}", key, url,
+                       key == "mlflow_uri" ? "; a folder is written after the run by `runner export RUN --metrics mlflow -o DIR`" : "");
   const auto host = url.find("://") + 3, end = url.find_first_of("/?#", host), at = url.find('@', host);
   if (http && at != std::string::npos && at < end)
     return fmt::format("`{}` has a user name before \"@\", and records keep the recipe: {}", key, password);

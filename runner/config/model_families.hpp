@@ -1,5 +1,5 @@
-// The families of models by name, and the defaults of each. A family of decoders is a row of values for the options of one
-// specification (runner/models/decoder).
+// The families of models by name, the defaults of each, and what they predict. A family of decoders is a row of values for the options
+// of one specification (runner/models/decoder).
 #pragma once
 #include <string>
 #include <vector>
@@ -38,5 +38,12 @@ std::string activation_of(const Recipe::Model& model);
 
 /// Whether the embeddings of a family are multiplied by sqrt(dim) unless model.embedding_multiplier is set.
 bool scales_embeddings(const std::string& name);
+
+// The metrics that validation measures in addition to val_loss, for models that predict labels or numbers.
+
+/// The metrics of all tasks: val_accuracy, val_top5_accuracy, val_f1, val_auc, val_mae, val_r2.
+const std::vector<std::string>& all_validation_metrics();
+/// The metrics for train.loss and model.num_labels; none for language models. All that are possible while these are not known.
+std::vector<std::string> validation_metrics(const Recipe& recipe);
 
 }  // namespace runner

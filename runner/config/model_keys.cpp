@@ -15,79 +15,11 @@ const Facts decoder{.family = "decoder"}, gpt_or_vit{.family = "gpt vit"}, encod
     language{.family = language_models}, layered{.family = "gpt decoder encoder vit"}, plugin{.family = "plugin"},
     of_tokens{.family = "gpt decoder encoder plugin"}, of_this_project{.family = "gpt decoder encoder mlp vit resnet"};
 
-std::optional<std::string> not_a_table(json& value) { return value.is_object() ? std::nullopt : std::optional<std::string>(""); }
-
 std::vector<std::string> model_names() {
   auto names = model_family_names();
   names.emplace_back("plugin");
   return names;
 }
-
-}  // namespace
-
-void add_model(std::vector<Key>& keys) {
-  Adder add(keys, "model", &Recipe::model);
-  using M = Recipe::Model;
-  add({.name = "name", .type = T::choice, .help = "Model family; plugin: a model of your own (model.plugin).",
-       .choices = model_names(), .required = true}, &M::name);
-  add({.name = "plugin", .type = T::path, .help = "The library of your model, built with include/runner/plugin.hpp.",
-       .required = true}, &M::plugin, plugin);
-  add({.name = "options", .type = T::other, .help = "The options of the plug-in: numbers, strings, true, false, and lists.",
-       .wanted = "a table such as { width = 64 }", .fits = not_a_table}, &M::options,
-      {.family = "plugin", .schema = {{"type", "object"}}});
-  add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
-       .required = true}, &M::n_layers, layered);
-  add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
-       .required = true}, &M::dim, layered);
-  add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
-       .maximum = 1 << 16, .required = true}, &M::n_heads, layered);
-  add({.name = "n_kv_heads", .type = T::integer,
-       .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
-      &M::n_kv_heads, decoder);
-  add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
-       .minimum = 1}, &M::vocab_size, of_tokens);
-  add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
-       .minimum = 1, .required = true}, &M::max_seq_len, of_tokens);
-  add({.name = "hidden_dim", .type = T::integer,
-       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox, bert, roberta, vit), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, layered);
-  add({.name = "multiple_of", .type = T::integer,
-       .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
-      &M::multiple_of, {.family = "decoder", .needs = {"model.hidden_dim"}});
-  add({.name = "ffn_dim_multiplier", .type = T::number, .help = "Llama's rule: factor on the feed-forward width.",
-       .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
-      {.family = "decoder", .needs = {"model.hidden_dim"}});
-  add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
-       .above_minimum = true}, &M::norm_eps, layered);
-  add.add({.name = "activation", .type = T::choice,
-           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt, vit, bert and roberta have only these two. Default: the "
-                   "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
-          [](M& model, const json& value) { model.activation = value.get<std::string>(); },
-          [](const M& model) { return model.activation || model.name == "gpt" ? json(activation_of(model)) : json(); });
-  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt_or_vit);
-  add({.name = "tie_embeddings", .type = T::boolean,
-       .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
-      &M::tie_embeddings, language);
-  add({.name = "type_vocab_size", .type = T::integer, .help = "Rows of the table of token types.", .minimum = 1},
-      &M::type_vocab_size, encoder);
-  add({.name = "position_offset", .type = T::integer,
-       .help = "Unused rows at the beginning of the table of positions. Default: 0 for bert, 2 for roberta.", .minimum = 0},
-      &M::position_offset, encoder);
-  add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
-       .maximum = 0.999}, &M::dropout, of_this_project);
-  add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
-       .minimum = 0}, &M::init_std, layered);
-  add({.name = "init_from", .type = T::path,
-       .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from, of_this_project);
-  add({.name = "frozen", .type = T::texts,
-       .help = "Parameters that are not trained, as globs over their names: \"embedding.*\". They have no gradients and no "
-               "optimizer state."}, &M::frozen);
-  add({.name = "loss_chunk_tokens", .type = T::integer,
-       .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
-       .minimum = 0}, &M::loss_chunk_tokens, language);
-  add_row_models(add);
-}
-
-namespace {
 
 const Facts records{.needs = {"data.format", {"jsonl", "parquet", "csv", "plugin"}}, .tokens = true},
     with_sources{.needs = {.key = "data.sources", .set = true}};
@@ -163,6 +95,68 @@ void add_records(Adder<Recipe::Data>& add) {
 
 }  // namespace
 
+void add_model(std::vector<Key>& keys) {
+  Adder add(keys, "model", &Recipe::model);
+  using M = Recipe::Model;
+  add({.name = "name", .type = T::choice, .help = "Model family; plugin: a model of your own (model.plugin).",
+       .choices = model_names(), .required = true}, &M::name);
+  add({.name = "plugin", .type = T::path, .help = "The library of your model, built with include/runner/plugin.hpp.",
+       .required = true}, &M::plugin, plugin);
+  add({.name = "options", .type = T::other, .help = "The options of the plug-in: numbers, strings, true, false, and lists.",
+       .wanted = "a table such as { width = 64 }", .fits = not_a_table}, &M::options,
+      {.family = "plugin", .schema = {{"type", "object"}}});
+  add({.name = "n_layers", .type = T::integer, .help = "Transformer layers.", .minimum = 1, .maximum = 10000,
+       .required = true}, &M::n_layers, layered);
+  add({.name = "dim", .type = T::integer, .help = "Width of the hidden states.", .minimum = 1, .maximum = 1 << 20,
+       .required = true}, &M::dim, layered);
+  add({.name = "n_heads", .type = T::integer, .help = "Attention heads. Must divide dim.", .minimum = 1,
+       .maximum = 1 << 16, .required = true}, &M::n_heads, layered);
+  add({.name = "n_kv_heads", .type = T::integer,
+       .help = "Key and value heads (grouped-query attention). Must divide n_heads. Default: n_heads.", .minimum = 1},
+      &M::n_kv_heads, decoder);
+  add({.name = "vocab_size", .type = T::integer, .help = "Number of tokens. Default: the tokenizer's.",
+       .minimum = 1}, &M::vocab_size, of_tokens);
+  add({.name = "max_seq_len", .type = T::integer, .help = "Longest sequence that the model can process, in tokens.",
+       .minimum = 1, .required = true}, &M::max_seq_len, of_tokens);
+  add({.name = "hidden_dim", .type = T::integer,
+       .help = "Feed-forward width. Default: 4 x dim if the feed-forward is not gated (gpt, gpt_neox, bert, roberta, vit), otherwise Llama's rule.", .minimum = 1}, &M::hidden_dim, layered);
+  add({.name = "multiple_of", .type = T::integer,
+       .help = "Llama's rule rounds the feed-forward width up to a multiple of this.", .minimum = 1},
+      &M::multiple_of, {.family = "decoder", .needs = {"model.hidden_dim"}});
+  add({.name = "ffn_dim_multiplier", .type = T::number, .help = "Llama's rule: factor on the feed-forward width.",
+       .minimum = 0, .above_minimum = true}, &M::ffn_dim_multiplier,
+      {.family = "decoder", .needs = {"model.hidden_dim"}});
+  add({.name = "norm_eps", .type = T::number, .help = "Epsilon of the norms. Default: the family's; 1e-5 for gpt and llama.", .minimum = 0,
+       .above_minimum = true}, &M::norm_eps, layered);
+  add.add({.name = "activation", .type = T::choice,
+           .help = "gelu: exact (erf). gelu_tanh: tanh approximation, as in GPT-2. gpt, vit, bert and roberta have only these two. Default: the "
+                   "family's.", .choices = {"gelu", "gelu_tanh", "silu", "relu"}}, {},
+          [](M& model, const json& value) { model.activation = value.get<std::string>(); },
+          [](const M& model) { return model.activation || model.name == "gpt" ? json(activation_of(model)) : json(); });
+  add({.name = "bias", .type = T::boolean, .help = "Use biases in linear layers and norms."}, &M::bias, gpt_or_vit);
+  add({.name = "tie_embeddings", .type = T::boolean,
+       .help = "The output layer shares the embedding's weight. Default: the family's; true for gpt, false for llama."},
+      &M::tie_embeddings, language);
+  add({.name = "type_vocab_size", .type = T::integer, .help = "Rows of the table of token types.", .minimum = 1},
+      &M::type_vocab_size, encoder);
+  add({.name = "position_offset", .type = T::integer,
+       .help = "Unused rows at the beginning of the table of positions. Default: 0 for bert, 2 for roberta.", .minimum = 0},
+      &M::position_offset, encoder);
+  add({.name = "dropout", .type = T::number, .help = "Probability of dropping an element.", .minimum = 0,
+       .maximum = 0.999}, &M::dropout, of_this_project);
+  add({.name = "init_std", .type = T::number, .help = "Standard deviation of initial weights.",
+       .minimum = 0}, &M::init_std, layered);
+  add({.name = "init_from", .type = T::path,
+       .help = "Hugging Face folder (safetensors) or GGUF file with the initial weights."}, &M::init_from, of_this_project);
+  add({.name = "frozen", .type = T::texts,
+       .help = "Parameters that are not trained, as globs over their names: \"embedding.*\". They have no gradients and no "
+               "optimizer state."}, &M::frozen);
+  add({.name = "loss_chunk_tokens", .type = T::integer,
+       .help = "Number of tokens whose logits are in memory at the same time. 0: all.",
+       .minimum = 0}, &M::loss_chunk_tokens, language);
+  add_row_models(add);
+}
+
 void add_data(std::vector<Key>& keys) {
   Adder add(keys, "data", &Recipe::data);
   using D = Recipe::Data;
@@ -230,17 +224,10 @@ void add_data(std::vector<Key>& keys) {
       &D::streaming, {.needs = {"data.format", {"text", "jsonl", "parquet", "csv", "plugin"}}});
   add({.name = "prefetch", .type = T::integer, .help = "Number of steps whose batches are prepared in advance.",
        .minimum = 1, .maximum = 1024}, &D::prefetch);
-  add.add({.name = "num_workers", .type = T::integer_or_auto,
-           .help = "Threads of each rank that read samples; batches do not depend on it. 0: the training thread reads each batch "
-                   "when it needs it. \"auto\": up to 4 for images and the samples of plug-ins, and 1 for others, which cost little.",
-           .minimum = 0, .maximum = 256}, {},
-          [](D& data, const json& value) {
-            if (value.is_string())
-              data.num_workers.reset();
-            else
-              data.num_workers = value.get<int64_t>();
-          },
-          [](const D& data) { return data.num_workers ? json(*data.num_workers) : json("auto"); });
+  add.or_auto({.name = "num_workers",
+               .help = "Threads of each rank that read samples; batches do not depend on it. 0: the training thread reads each batch "
+                       "when it needs it. \"auto\": up to 4 for images and the samples of plug-ins, and 1 for others, which cost little.",
+               .minimum = 0, .maximum = 256}, &D::num_workers, std::nullopt);
 }
 
 }  // namespace runner::keys

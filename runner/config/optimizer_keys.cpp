@@ -4,7 +4,7 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
-#include "runner/config/schedule_shapes.hpp"
+#include "runner/config/schedule.hpp"
 #include "strategies/optimizer/optimizer_spec.hpp"
 
 // The rows of the tables are wrapped by hand.

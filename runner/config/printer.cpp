@@ -1,7 +1,9 @@
-// Recipe -> TOML, JSON, schema and help, all from the key table.
+// Recipe -> TOML, JSON, schema and help, all from the key table; computed recipes and imported values -> TOML.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
+#include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/foreign_names.hpp"
@@ -192,6 +194,49 @@ std::string print_keys(const Recipe& recipe, PrintOrigins origins, Wanted&& want
   return text;
 }
 
+/// The keys whose name, help or choices contain a word: first those that are named so.
+std::string keys_about(const std::string& word) {
+  std::string named, others;
+  for (const auto& key : key_table()) {
+    const bool in_name = lower(key.dotted()).find(lower(word)) != std::string::npos;
+    const bool about = lower(key.help + " " + join(key.choices, " ")).find(lower(word)) != std::string::npos;
+    if (in_name || about) (in_name ? named : others) += fmt::format("  {}\n      {}\n", key.dotted(), key.help);
+  }
+  return named.empty() && others.empty() ? "" : fmt::format("keys about `{}`:\n{}{}", word, named, others);
+}
+
+/// Writes tables as TOML lines with their places.
+class ComputedWriter {
+ public:
+  explicit ComputedWriter(const std::function<Origin(const std::string&)>& place) : place_(place) {}
+
+  /// Values come before tables, because keys after a TOML header belong to that table.
+  void table(const json& table, const std::string& header, const std::string& path) {
+    for (const auto& [name, value] : table.items())
+      if (!value.is_object() && !value.is_null()) line(toml_key(name) + " = " + toml_value(value), join(path, name));
+    for (const auto& [name, value] : table.items()) {
+      if (!value.is_object()) continue;
+      auto inner = join(path, name), inner_header = join(header, toml_key(name));
+      line("[" + inner_header + "]", inner);
+      this->table(value, inner_header, inner);
+    }
+  }
+
+  ComputedRecipe done() { return std::move(written_); }
+
+ private:
+  static std::string join(const std::string& path, const std::string& name) {
+    return path.empty() ? name : path + "." + name;
+  }
+  void line(const std::string& text, const std::string& path) {
+    written_.toml += text + "\n";
+    written_.places.push_back(place_(path));
+  }
+
+  const std::function<Origin(const std::string&)>& place_;
+  ComputedRecipe written_;
+};
+
 }  // namespace
 
 std::string print_recipe(const Recipe& recipe, PrintOrigins origins) {
@@ -260,21 +305,6 @@ std::string recipe_schema() {
   return schema.dump(2) + "\n";
 }
 
-namespace {
-
-/// The keys whose name, help or choices contain a word: first those that are named so.
-std::string keys_about(const std::string& word) {
-  std::string named, others;
-  for (const auto& key : key_table()) {
-    const bool in_name = lower(key.dotted()).find(lower(word)) != std::string::npos;
-    const bool about = lower(key.help + " " + join(key.choices, " ")).find(lower(word)) != std::string::npos;
-    if (in_name || about) (in_name ? named : others) += fmt::format("  {}\n      {}\n", key.dotted(), key.help);
-  }
-  return named.empty() && others.empty() ? "" : fmt::format("keys about `{}`:\n{}{}", word, named, others);
-}
-
-}  // namespace
-
 std::string recipe_help(const std::string& asked, FindName names) {
   std::string text, topic = asked;
   const bool known = asked.empty() || find_section(asked) || find_key(asked);
@@ -324,6 +354,35 @@ std::string recipe_help(const std::string& asked, FindName names) {
     for (const auto& key : sweep_keys()) names.push_back("sweep." + key.name);
     auto near = nearest(topic, names);
     throw usage_error("recipes have no section or key `{}`{}", topic, near ? "; did you mean `" + *near + "`?" : "");
+  }
+  return text;
+}
+
+ComputedRecipe write_computed(const json& recipe, const std::function<Origin(const std::string&)>& place) {
+  ComputedWriter writer(place);
+  writer.table(recipe, "", "");
+  return writer.done();
+}
+
+std::string as_sections(const Imported& meaning) {
+  std::string text, strategy;
+  std::map<std::string, std::string> lines;
+  for (const auto& note : meaning.notes) text += "# " + one_line(note) + "\n";
+  for (const auto& value : meaning.values) {
+    const auto name = value.key.substr(value.key.find('.') + 1);
+    const auto line = value.value.is_null() ? fmt::format("# {} stays unset: nothing is clipped\n", name)
+                                            : fmt::format("{} = {}{}\n", name, toml_value(value.value),
+                                                          value.comment.empty() ? "" : "  # " + value.comment);
+    if (value.key.starts_with("strategy."))
+      strategy += line;
+    else
+      lines[value.key] = line;
+  }
+  for (const auto& section : sections()) {
+    std::string body = section.name == "strategy" ? strategy : "";
+    for (const auto& key : key_table())
+      if (key.section == section.name) body += lines[key.dotted()];
+    if (!body.empty()) text += (text.empty() ? "" : "\n") + fmt::format("[{}]\n{}", section.name, body);
   }
   return text;
 }

@@ -4,10 +4,9 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/configuration_layer.hpp"
 #include "runner/config/contradictions.hpp"
-#include "runner/config/idle_switches.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/config/layer.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/config/toml_layer.hpp"
@@ -286,11 +285,8 @@ Recipe finish(Reader& reader, Layer layer, const std::string& file, const Overri
 }  // namespace
 
 Origin Recipe::origin(const std::string& key) const {
-  auto found = origins.find(key);
-  if (found != origins.end()) return found->second;
-  Origin origin;
-  origin.file = file;
-  return origin;
+  const auto found = origins.find(key);
+  return found != origins.end() ? found->second : Origin{.file = file};
 }
 
 std::string unset_override(const std::string& key) { return "unset=" + key; }
@@ -304,9 +300,7 @@ Recipe load_layered_recipe(const std::string& file, const OverrideLayers& overri
                            const ReaderHelp& help) {
   std::vector<Diagnostic> diagnostics;
   Reader reader(diagnostics, help);
-  Origin asked;
-  asked.file = file;
-  Layer layer = reader.read_file_layers(file, asked, {});
+  Layer layer = reader.read_file_layers(file, {.file = file}, {});
   return finish(reader, std::move(layer), file, overrides, diagnostics, check);
 }
 

@@ -379,7 +379,7 @@ struct Recipe {
       std::string monitor = "val_loss";
       int64_t patience = 3;       ///< validations without an improvement
       double min_delta = 0.0;     ///< a smaller change is not an improvement
-      std::string mode = "auto";  ///< min or max; auto: what is better for the metric (validation_metrics.hpp)
+      std::string mode = "auto";  ///< min or max; auto: what is better for the metric (model_families.hpp)
     };
     std::optional<EarlyStopping> early_stopping;
     std::chrono::seconds grace_time{30};  ///< between Ctrl-C or SIGTERM and the kill

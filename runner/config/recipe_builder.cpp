@@ -4,7 +4,6 @@
 #include "runner/config/group_optimizer.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/config/value_check.hpp"
 
 namespace runner {
 

@@ -17,45 +17,6 @@ std::optional<std::string> widths_problem(json& value) {
   return std::nullopt;
 }
 
-}  // namespace
-
-void add_row_models(Adder<Recipe::Model>& add) {
-  using M = Recipe::Model;
-  const Facts mlp{.family = "mlp"};
-  add({.name = "hidden_sizes", .type = T::list,
-       .help = "mlp: widths of the hidden layers; without them the model is linear. resnet: channels of the stages.", .wanted = "a list of widths such as [64, 64]",
-       .fits = widths_problem}, &M::hidden_sizes, {.family = "mlp resnet"});
-  add({.name = "num_features", .type = T::integer, .help = "Inputs of a row. Default: those of the data.", .minimum = 1},
-      &M::num_features, mlp);
-  add({.name = "num_labels", .type = T::integer,
-       .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels,
-      {.family = "gpt decoder encoder mlp vit resnet"});
-  add({.name = "labels", .type = T::texts,
-       .help = "The names of the outputs, in their order. Default: the labels of the data, sorted; if model.init_from has the same "
-               "labels, in its order."}, &M::labels, {.family = "gpt decoder encoder vit resnet"});
-  const Facts images{.family = "vit resnet"}, vit{.family = "vit"}, resnet{.family = "resnet"};
-  add({.name = "image_size", .type = T::integer, .help = "Width and height of the images that the model gets.", .minimum = 1,
-       .maximum = 1 << 14}, &M::image_size, images);
-  add({.name = "patch_size", .type = T::integer, .help = "Width and height of a patch. Must divide image_size.", .minimum = 1},
-      &M::patch_size, vit);
-  add({.name = "depths", .type = T::list, .help = "Layers of each stage.", .wanted = "a list of numbers such as [2, 2, 2, 2]",
-       .fits = widths_problem}, &M::depths, resnet);
-  add({.name = "embedding_size", .type = T::integer, .help = "Channels of the stem.", .minimum = 1}, &M::embedding_size, resnet);
-  add({.name = "layer_type", .type = T::choice,
-       .help = "basic: two 3x3 convolutions, as in ResNet-18 and 34. bottleneck: 1x1, 3x3 and 1x1, as in ResNet-50.",
-       .choices = {"basic", "bottleneck"}}, &M::layer_type, resnet);
-  add({.name = "downsample_in_first_stage", .type = T::boolean, .help = "The first stage has stride 2, too."},
-      &M::downsample_in_first_stage, resnet);
-  add({.name = "downsample_in_bottleneck", .type = T::boolean,
-       .help = "The first 1x1 convolution of a bottleneck has the stride, instead of the 3x3 convolution."},
-      &M::downsample_in_bottleneck, resnet);
-  add({.name = "sync_batchnorm", .type = T::boolean,
-       .help = "BatchNorm uses the mean and variance of the rows of all ranks of a micro-batch, not of each rank's."},
-      &M::sync_batchnorm, resnet);
-}
-
-namespace {
-
 /// The keys of tables.
 void add_tables(Adder<Recipe::Data>& add) {
   using D = Recipe::Data;
@@ -149,6 +110,41 @@ void add_images(Adder<Recipe::Data>& add) {
 }
 
 }  // namespace
+
+void add_row_models(Adder<Recipe::Model>& add) {
+  using M = Recipe::Model;
+  const Facts mlp{.family = "mlp"};
+  add({.name = "hidden_sizes", .type = T::list,
+       .help = "mlp: widths of the hidden layers; without them the model is linear. resnet: channels of the stages.", .wanted = "a list of widths such as [64, 64]",
+       .fits = widths_problem}, &M::hidden_sizes, {.family = "mlp resnet"});
+  add({.name = "num_features", .type = T::integer, .help = "Inputs of a row. Default: those of the data.", .minimum = 1},
+      &M::num_features, mlp);
+  add({.name = "num_labels", .type = T::integer,
+       .help = "Outputs: classes, labels or numbers. Default: those of the data.", .minimum = 1}, &M::num_labels,
+      {.family = "gpt decoder encoder mlp vit resnet"});
+  add({.name = "labels", .type = T::texts,
+       .help = "The names of the outputs, in their order. Default: the labels of the data, sorted; if model.init_from has the same "
+               "labels, in its order."}, &M::labels, {.family = "gpt decoder encoder vit resnet"});
+  const Facts images{.family = "vit resnet"}, vit{.family = "vit"}, resnet{.family = "resnet"};
+  add({.name = "image_size", .type = T::integer, .help = "Width and height of the images that the model gets.", .minimum = 1,
+       .maximum = 1 << 14}, &M::image_size, images);
+  add({.name = "patch_size", .type = T::integer, .help = "Width and height of a patch. Must divide image_size.", .minimum = 1},
+      &M::patch_size, vit);
+  add({.name = "depths", .type = T::list, .help = "Layers of each stage.", .maximum = 10000, .wanted = "a list of numbers such as [2, 2, 2, 2]",
+       .fits = widths_problem}, &M::depths, resnet);
+  add({.name = "embedding_size", .type = T::integer, .help = "Channels of the stem.", .minimum = 1}, &M::embedding_size, resnet);
+  add({.name = "layer_type", .type = T::choice,
+       .help = "basic: two 3x3 convolutions, as in ResNet-18 and 34. bottleneck: 1x1, 3x3 and 1x1, as in ResNet-50.",
+       .choices = {"basic", "bottleneck"}}, &M::layer_type, resnet);
+  add({.name = "downsample_in_first_stage", .type = T::boolean, .help = "The first stage has stride 2, too."},
+      &M::downsample_in_first_stage, resnet);
+  add({.name = "downsample_in_bottleneck", .type = T::boolean,
+       .help = "The first 1x1 convolution of a bottleneck has the stride, instead of the 3x3 convolution."},
+      &M::downsample_in_bottleneck, resnet);
+  add({.name = "sync_batchnorm", .type = T::boolean,
+       .help = "BatchNorm uses the mean and variance of the rows of all ranks of a micro-batch, not of each rank's."},
+      &M::sync_batchnorm, resnet);
+}
 
 void add_row_data(Adder<Recipe::Data>& add) {
   add_tables(add);

@@ -1,4 +1,4 @@
-// The keys of [run], [strategy], [selection] and [hooks].
+// The keys of [run], [strategy], [selection], [hooks] and [plugins].
 #include "runner/base/text.hpp"
 #include "runner/config/key_adder.hpp"
 #include "strategies/mesh/mesh.hpp"
@@ -75,25 +75,19 @@ void add_strategy(std::vector<Key>& keys) {
   using S = Recipe::Strategy;
   add({.name = "name", .type = T::text,
        .help = "Name or alias of a strategy (see runner strategies), or \"auto\"."}, &S::name);
-  const auto add_size = [&](const char* name, double most, const char* help, std::optional<int64_t> S::*member) {
-    add.add({.name = name, .type = T::integer_or_auto, .help = help, .minimum = 1, .maximum = most}, {},
-            [member](S& strategy, const nlohmann::json& value) {
-              strategy.*member = value.is_string() ? Recipe::automatic : value.get<int64_t>();
-            },
-            [member](const S& strategy) {
-              return strategy.*member == Recipe::automatic ? nlohmann::json("auto") : obtain(strategy.*member);
-            });
-  };
-  add_size("tensor_parallel_size", 512, "The same as tensor in devices.mesh. \"auto\": the devices of a node. Default: 1, with "
-           "model_parallel and no devices.mesh \"auto\".", &S::tensor_parallel_size);
+  add.or_auto({.name = "tensor_parallel_size",
+               .help = "The same as tensor in devices.mesh. \"auto\": the devices of a node. Default: 1, with model_parallel and no "
+                       "devices.mesh \"auto\".",
+               .minimum = 1, .maximum = 512}, &S::tensor_parallel_size, Recipe::automatic);
   add({.name = "pipeline_parallel_size", .type = T::integer,
        .help = "The same as pipeline in devices.mesh. Default: 1, with strategy.name = \"pipeline\" all ranks that are left over.",
        .minimum = 1, .maximum = 512}, &S::pipeline_parallel_size);
   add({.name = "context_parallel_size", .type = T::integer,
        .help = "The same as context in devices.mesh: the number of ranks that divide the tokens of each row. Default: 1.",
        .minimum = 1, .maximum = 512}, &S::context_parallel_size);
-  add_size("data_parallel_size", 65536, "The same as data in devices.mesh. Default: \"auto\", the ranks that are left over.",
-           &S::data_parallel_size);
+  add.or_auto({.name = "data_parallel_size",
+               .help = "The same as data in devices.mesh. Default: \"auto\", the ranks that are left over.",
+               .minimum = 1, .maximum = 65536}, &S::data_parallel_size, Recipe::automatic);
   add({.name = "sequence_parallel", .type = T::boolean,
        .help = "Ranks of the tensor axis also divide the rows between the matrix products, which saves memory. Default: true."},
       &S::sequence_parallel);
@@ -152,6 +146,40 @@ void add_hooks(std::vector<Key>& keys) {
   add({.name = "time_limit", .type = T::number,
        .help = "Limit on the seconds of one call of a hook, without the time that the trainer needs for it.",
        .minimum = 0, .above_minimum = true}, &H::time_limit);
+}
+
+namespace {
+
+std::optional<std::string> no_file(nlohmann::json& value) {
+  return value == "" ? std::optional<std::string>("") : std::nullopt;
+}
+
+}  // namespace
+
+void add_plugins(std::vector<Key>& keys) {
+  Adder add(keys, "plugins", &Recipe::plugins);
+  using P = PluginPaths;
+  add({.name = "cluster_environment", .type = T::path,
+       .help = "Says where the ranks of the job run, instead of devices.cluster: a library, or a .lua file.",
+       .wanted = "the file of a library, or a .lua file", .fits = no_file},
+      &P::cluster_environment, {.quiet = true});
+  add({.name = "checkpoint_io", .type = T::path,
+       .help = "A second place for checkpoints, such as an object store: a library, or a .lua file with "
+               "hooks.trusted.",
+       .wanted = "the file of a library, or a .lua file", .fits = no_file},
+      &P::checkpoint_io, {.quiet = true});
+  add({.name = "precision", .type = T::path,
+       .help = "Dtypes, and what the computation gets of each parameter, instead of precision.mode: a library.",
+       .wanted = "the file of a library", .fits = no_file},
+      &P::precision, {.quiet = true});
+  add({.name = "accelerator", .type = T::path,
+       .help = "The devices that ranks compute on, instead of devices.accelerator: a library.",
+       .wanted = "the file of a library", .fits = no_file},
+      &P::accelerator, {.quiet = true});
+  add({.name = "options", .type = T::other,
+       .help = "The options of these plug-ins: numbers, strings, true, false, and lists.",
+       .wanted = "a table such as { bucket = \"/mnt/store\" }", .fits = not_a_table}, &P::options,
+      {.quiet = true, .schema = {{"type", "object"}}});
 }
 
 }  // namespace runner::keys

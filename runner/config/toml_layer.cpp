@@ -1,5 +1,7 @@
 #include "runner/config/toml_layer.hpp"
 
+#include <algorithm>
+
 #include "runner/base/environment_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
@@ -9,9 +11,19 @@
 
 namespace runner {
 
+using nlohmann::json;
+
 namespace {
 
 std::string section_of(const std::string& dotted) { return dotted.substr(0, dotted.find('.')); }
+
+/// Whether the value of `name`, which may be a section with a main key, is a string or a list of strings.
+bool takes_text(const std::string& name) {
+  const Section* section = find_section(name);
+  const Key* key = section ? find_key(section->name, section->main_key) : find_key(name);
+  using T = Option::Type;
+  return key && (key->type == T::text || key->type == T::path || key->type == T::texts || key->type == T::paths);
+}
 
 }  // namespace
 
@@ -82,8 +94,6 @@ void Translation::translate(Layer& own, const std::string& dotted, const Foreign
   own[dotted].note = fmt::format("`{}`: {}", foreign.name, join(parts, "; "));
 }
 
-using nlohmann::json;
-
 Layer TomlLayer::read(const toml::table& table, const TomlSource& source, const fs::path& folder) {
   Layer layer;
   for (const auto& [name_key, node] : table) {
@@ -93,9 +103,14 @@ Layer TomlLayer::read(const toml::table& table, const TomlSource& source, const 
     if (translated_at_top(name, node)) {
       layer["." + name] = {.value = expand(to_json(node), at_value, ""), .origin = at_key, .folder = folder};
     } else if (!section) {
-      diagnostics_.push_back(unknown_section(name, node.is_table(), to_json(node), at_key, names_));
-      if (node.is_table() && tool_with_section(name))
-        read_section({.name = name, .help = ""}, *node.as_table(), source, folder, layer);
+      auto unknown = unknown_section(name, node.is_table(), to_json(node), at_key, names_);
+      const bool of_tool = node.is_table() && tool_with_section(name);
+      const bool said = of_tool && at_key.kind == Origin::Kind::set &&  // once for several --set of its keys
+                        std::ranges::any_of(diagnostics_, [&](const Diagnostic& other) {
+                          return other.place.kind == Origin::Kind::set && other.message == unknown.message;
+                        });
+      if (!said) diagnostics_.push_back(std::move(unknown));
+      if (of_tool) read_section({.name = name, .help = ""}, *node.as_table(), source, folder, layer);
     } else if (!section->unavailable.empty()) {
       problem(node.is_table() ? source.at(node.source(), 1) : at_key, "unavailable",
               fmt::format("[{}] {}", name, section->unavailable), name);
@@ -171,18 +186,6 @@ void TomlLayer::problem(const Origin& place, const std::string& code, const std:
   diagnostics_.push_back({.place = place, .code = code, .message = message, .section = section});
 }
 
-namespace {
-
-/// Whether the value of `name`, which may be a section with a main key, is a string or a list of strings.
-bool takes_text(const std::string& name) {
-  const Section* section = find_section(name);
-  const Key* key = section ? find_key(section->name, section->main_key) : find_key(name);
-  using T = Option::Type;
-  return key && (key->type == T::text || key->type == T::path || key->type == T::texts || key->type == T::paths);
-}
-
-}  // namespace
-
 std::optional<toml::table> parse_override(const TomlSource& source, std::vector<Diagnostic>& diagnostics) {
   const auto wrong = [&](const std::string& message) {
     diagnostics.push_back({.place = source.at({}), .code = "usage", .message = message});
@@ -193,7 +196,7 @@ std::optional<toml::table> parse_override(const TomlSource& source, std::vector<
   if (equals == std::string::npos || equals == 0) return wrong("an override is KEY=VALUE, e.g. train.max_steps=10");
   const std::string key(trim(text.substr(0, equals))), value(trim(text.substr(equals + 1)));
   try {
-    auto table = toml::parse(key + " = " + value);
+    auto table = parse_bounded_toml(key + " = " + value);
     auto node = table.at_path(key);
     bool date = node.is_date() || node.is_time() || node.is_date_time();
     bool scalar = node.is_floating_point() || node.is_integer() || node.is_boolean();
@@ -201,9 +204,9 @@ std::optional<toml::table> parse_override(const TomlSource& source, std::vector<
   } catch (const toml::parse_error&) {
   }
   try {
-    return toml::parse(key + " = " + json(value).dump());
+    return parse_bounded_toml(key + " = " + json(value).dump());
   } catch (const toml::parse_error& error) {
-    return wrong(fmt::format("`{}` is not a key: {}", key, error.description()));
+    return wrong(fmt::format("`{}` is not a key: {}", excerpt_of(key), error.description()));
   }
 }
 

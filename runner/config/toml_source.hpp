@@ -1,4 +1,4 @@
-// The nodes of a parsed TOML text: their locations and their values.
+// TOML texts: their nodes with locations and values. parse_located_toml() (located_json.hpp) is for files other than recipes.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,9 +20,7 @@ struct TomlSource {
   Origin at(const toml::source_region& region, int span = 0) const {
     if (!places.empty() && region.begin.line >= 1 && region.begin.line <= places.size())
       return places[region.begin.line - 1];
-    Origin origin;
-    origin.kind = kind;
-    origin.file = name;
+    Origin origin{.kind = kind, .file = name};
     if (kind == Origin::Kind::set) return origin;
     origin.line = static_cast<int>(region.begin.line);
     origin.column = static_cast<int>(region.begin.column);
@@ -34,7 +32,10 @@ struct TomlSource {
   }
 };
 
-/// The table of a TOML text. Throws RecipeError at the first syntax error, or if the text is not TOML at all.
+/// The table of a TOML text whose keys do not nest too deeply. Throws toml::parse_error.
+toml::table parse_bounded_toml(std::string_view text, std::string_view name = {});
+
+/// The table of a file's TOML text, read by parse_bounded_toml(). Throws RecipeError at the first syntax error, or if it is not TOML at all.
 toml::table parse_toml(const std::string& text, const TomlSource& source);
 
 /// A date or a time becomes {"date": text}, which no key accepts.

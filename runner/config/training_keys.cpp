@@ -1,7 +1,7 @@
-// The keys of [train] and [checkpoint]: the steps of the training.
+// The keys of [train], [checkpoint] and [fine_tune]: the steps of the training, and the parameters that they change.
 #include "runner/base/metric_names.hpp"
 #include "runner/config/key_adder.hpp"
-#include "runner/config/validation_metrics.hpp"
+#include "runner/config/model_families.hpp"
 
 // The rows of the tables are wrapped by hand.
 // clang-format off
@@ -41,11 +41,13 @@ json accumulation_json(const Recipe::Train& train) {
 /// A factor, or a table from first epochs to factors.
 std::optional<std::string> accumulation_problem(json& value) {
   const std::string not_it = "";
-  if (to_integer(value)) return value.get<int64_t>() < 1 ? std::optional(not_it) : std::nullopt;
+  const auto fits = [](json& factor) {
+    return to_integer(factor) && factor.get<int64_t>() >= 1 && factor.get<int64_t>() < int64_t{1} << 31;
+  };
+  if (value.is_number()) return fits(value) ? std::nullopt : std::optional(not_it);
   if (!value.is_object() || value.empty()) return not_it;
   for (auto& [epoch, factor] : value.items())
-    if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !to_integer(factor) ||
-        factor.get<int64_t>() < 1)
+    if (epoch.find_first_not_of("0123456789") != std::string::npos || epoch.size() > 9 || !fits(factor))
       return not_it;
   return std::nullopt;
 }
@@ -64,6 +66,12 @@ void add_early_stopping(Adder<Recipe::Train>& add) {
        .wanted = "a table of monitor, patience, min_delta and mode"}, &Recipe::Train::early_stopping, rule);
 }
 
+std::vector<std::string> monitors() {
+  std::vector<std::string> names = {metric::val_loss, metric::loss};
+  names.insert(names.end(), all_validation_metrics().begin(), all_validation_metrics().end());
+  return names;
+}
+
 }  // namespace
 
 void add_train(std::vector<Key>& keys) {
@@ -80,15 +88,10 @@ void add_train(std::vector<Key>& keys) {
       &R::max_time);
   add({.name = "global_batch_size", .type = T::integer, .help = "Sequences in one optimizer step, over all ranks.",
        .minimum = 1}, &R::global_batch_size);
-  add.add({.name = "micro_batch_size", .type = T::integer_or_auto,
-           .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
-                   "\"auto\": the largest that fits. In a pipeline both leave 4 micro-batches for each rank of it, if they can.", .minimum = 1}, {},
-          [](R& train, const json& value) {
-            train.micro_batch_size = value.is_string() ? Recipe::automatic : value.get<int64_t>();
-          },
-          [](const R& train) {
-            return train.micro_batch_size == Recipe::automatic ? json("auto") : obtain(train.micro_batch_size);
-          });
+  add.or_auto({.name = "micro_batch_size",
+               .help = "Sequences that a rank processes at a time. Default: the largest divisor up to 8 that fits. "
+                       "\"auto\": the largest that fits. In a pipeline both leave 4 micro-batches for each rank of it, if they can.",
+               .minimum = 1}, &R::micro_batch_size, Recipe::automatic);
   add.add({.name = "accumulate_grad_batches", .type = T::other,
            .help = "Number of micro-batches in a step, or { epoch = factor, ... }. Replaces global_batch_size.",
            .wanted = "an integer, or a table from epoch to factor such as { 0 = 8, 5 = 4 }",
@@ -137,35 +140,21 @@ void add_train(std::vector<Key>& keys) {
        .help = "How long a rank waits in a collective before the run fails."}, &R::timeout);
 }
 
-namespace {
-
-std::vector<std::string> monitors() {
-  std::vector<std::string> names = {metric::val_loss, metric::loss};
-  names.insert(names.end(), all_validation_metrics().begin(), all_validation_metrics().end());
-  return names;
-}
-
-}  // namespace
-
 void add_checkpoint(std::vector<Key>& keys) {
   Adder add(keys, "checkpoint", &Recipe::checkpoint);
   using C = Recipe::Checkpoint;
   add({.name = "every_n_steps", .type = T::integer, .help = "Steps between checkpoints.",
        .minimum = 1}, &C::every_n_steps);
-  add({.name = "every", .type = T::duration, .help = "Time between checkpoints."}, &C::every);
+  add({.name = "every", .type = T::duration, .help = "Time between checkpoints.", .refuses = [](const json& value) {
+         return value.is_number_integer() ? fmt::format("`every` must be a duration such as \"30m\" or \"1d12h\", not {0}; "
+                                                        "every_n_steps = {0} counts steps", value.dump()) : "";
+       }}, &C::every);
   add({.name = "keep_last", .type = T::integer, .help = "How many of the newest checkpoints to keep. 0: all.",
        .minimum = 0}, &C::keep_last);
-  add.add({.name = "save_top_k", .type = T::integer_or_auto,
-           .help = "Also keep the k best checkpoints. One is written at every validation. \"auto\": 1 if there are validation data and "
-                   "a checkpoint takes at most 1 GiB, otherwise 0.",
-           .minimum = 0}, {},
-          [](C& checkpoint, const json& value) {
-            if (value.is_string())
-              checkpoint.save_top_k.reset();
-            else
-              checkpoint.save_top_k = value.get<int64_t>();
-          },
-          [](const C& checkpoint) { return checkpoint.save_top_k ? json(*checkpoint.save_top_k) : json("auto"); });
+  add.or_auto({.name = "save_top_k",
+               .help = "Also keep the k best checkpoints. One is written at every validation. \"auto\": 1 if there are validation data and "
+                       "a checkpoint takes at most 1 GiB, otherwise 0.",
+               .minimum = 0}, &C::save_top_k, std::nullopt);
   add({.name = "keep_every_n_steps", .type = T::integer,
        .help = "Also keep the checkpoints of all steps that are multiples of this.",
        .minimum = 1}, &C::keep_every_n_steps);
@@ -178,6 +167,50 @@ void add_checkpoint(std::vector<Key>& keys) {
   add({.name = "on_error", .type = T::choice,
        .help = "What to do when a checkpoint cannot be written: continue and try again when the next one is "
                "due, or stop the run.", .choices = {"continue", "stop"}}, &C::on_error);
+}
+
+void add_fine_tune(std::vector<Key>& keys) {
+  Adder add(keys, "fine_tune", &Recipe::fine_tune);
+  using F = Recipe::FineTune;
+  const Facts lora{.needs = {"fine_tune.method", {"lora", "dora"}}}, freeze{.needs = {"fine_tune.method", {"freeze"}}};
+  add({.name = "method", .type = T::choice,
+       .help = "full: all parameters are trained. lora: low-rank adapters of matrices are trained. dora: the same, and "
+               "the length of each row of the sum is a parameter of its own. freeze: the parameters that `trainable` names are trained.",
+       .choices = {"full", "lora", "dora", "freeze"},
+       .spellings = {{"LoRA", "lora"}, {"LORA", "lora"}, {"DoRA", "dora"}, {"DORA", "dora"}},
+       .refuses = [](const json& value) {
+         const bool qlora = value == "qlora" || value == "QLoRA" || value == "QLORA";
+         return std::string(qlora ? "QLoRA is method = \"lora\" with fine_tune.quantization = \"nf4\"" : "");
+       }}, &F::method);
+  add({.name = "rank", .type = T::integer,
+       .help = "Rank of the adapters: a matrix [out, in] gets A [rank, in] and B [out, rank].", .minimum = 1}, &F::rank, lora);
+  add({.name = "alpha", .type = T::number,
+       .help = "The product of B and A is multiplied by alpha / rank.", .minimum = 0, .above_minimum = true}, &F::alpha, lora);
+  add({.name = "rslora", .type = T::boolean,
+       .help = "The factor is alpha / sqrt(rank) instead (rank-stabilised LoRA)."}, &F::rslora, lora);
+  add({.name = "dropout", .type = T::number,
+       .help = "Dropout of the adapters' input.", .minimum = 0, .maximum = 0.999}, &F::dropout, lora);
+  add({.name = "targets", .type = T::texts,
+       .help = "Modules that get adapters: \"all-linear\" for all matrices of layers, names of Hugging Face (\"q_proj\"), our names "
+               "(\"attention.wq\"), or globs over either."}, &F::targets, lora);
+  add({.name = "modules_to_save", .type = T::texts,
+       .help = "Modules that are trained completely, in addition to the adapters: \"lm_head\", \"embed_tokens\". A classifier always is."},
+      &F::modules_to_save, lora);
+  add({.name = "adapter", .type = T::path,
+       .help = "A folder of PEFT (adapter_config.json, adapter_model.safetensors) with the adapter that training starts from."},
+      &F::adapter, lora);
+  add({.name = "lora_plus_ratio", .type = T::number,
+       .help = "The learning rate of B relative to that of A (LoRA+; its paper suggests 16). Default: equal rates.",
+       .minimum = 0, .above_minimum = true}, &F::lora_plus_ratio, lora);
+  add({.name = "quantization", .type = T::choice,
+       .help = "nf4 (QLoRA): the frozen matrices of layers are stored in 4 bits, and computed with in the precision of the run. Not "
+               "norms, embeddings and the head.",
+       .choices = {"none", "nf4"}, .spellings = {{"NF4", "nf4"}}}, &F::quantization, lora);
+  add({.name = "double_quantization", .type = T::boolean,
+       .help = "The factors of the 4-bit blocks have 8 bits instead of 32: 0.52 bytes per weight instead of 0.56."},
+      &F::double_quantization, {.needs = {"fine_tune.quantization", {"nf4"}}});
+  add({.name = "trainable", .type = T::texts,
+       .help = "Globs over the names of the parameters that are trained: \"head.*\", \"blocks.11.*\"."}, &F::trainable, freeze);
 }
 
 }  // namespace runner::keys

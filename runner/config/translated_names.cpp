@@ -82,34 +82,29 @@ ForeignName unless_a_class(const char* name, const char* key, const char* refusa
   return {.name = name, .key = key, .meaning = meaning, .refusal = refusal};
 }
 
-/// nanotron's tp_mode.
-std::optional<Values> rows_divided(const json& value) {
-  const auto mode = value.is_string() ? lower(value.get<std::string>()) : "";
-  if (mode != "reduce_scatter" && mode != "all_reduce") return std::nullopt;
-  return Values{{"strategy.sequence_parallel", mode == "reduce_scatter"}};
+/// Words, in lower case, and the values of `key` that they mean.
+ForeignName::Meaning one_of_words(const char* key, std::map<std::string, json> meant) {
+  return [key, meant = std::move(meant)](const json& value) -> std::optional<Values> {
+    const auto found = meant.find(value.is_string() ? lower(value.get<std::string>()) : "");
+    return found == meant.end() ? std::nullopt : std::optional(Values{{key, found->second}});
+  };
 }
 
 /// torchtitan's schedules and nanotron's engines, and the names that ours have.
-std::optional<Values> schedule_meant(const json& value) {
-  static const std::map<std::string, PipelineSchedule> schedules = {
-      {"1f1b", PipelineSchedule::one_f_one_b},
-      {"gpipe", PipelineSchedule::gpipe},
-      {"afab", PipelineSchedule::gpipe},
-      {"interleaved1f1b", PipelineSchedule::interleaved_1f1b},
-      {"interleaved_1f1b", PipelineSchedule::interleaved_1f1b},
-      {"zb_h1", PipelineSchedule::zb_h1}};
-  const auto found = schedules.find(value.is_string() ? lower(value.get<std::string>()) : "");
-  if (found == schedules.end()) return std::nullopt;
-  return Values{{"strategy.pipeline_schedule", name_of(found->second)}};
+ForeignName::Meaning schedule_meant() {
+  return one_of_words("strategy.pipeline_schedule", {{"1f1b", name_of(PipelineSchedule::one_f_one_b)},
+                                                     {"gpipe", name_of(PipelineSchedule::gpipe)},
+                                                     {"afab", name_of(PipelineSchedule::gpipe)},
+                                                     {"interleaved1f1b", name_of(PipelineSchedule::interleaved_1f1b)},
+                                                     {"interleaved_1f1b", name_of(PipelineSchedule::interleaved_1f1b)},
+                                                     {"zb_h1", name_of(PipelineSchedule::zb_h1)}});
 }
 
 /// Megatron's cp_comm_type.
-std::optional<Values> form_meant(const json& value) {
-  static const std::map<std::string, ContextForm> forms = {
-      {"p2p", ContextForm::ring}, {"all_gather", ContextForm::gather}, {"a2a", ContextForm::ulysses}};
-  const auto found = forms.find(value.is_string() ? lower(value.get<std::string>()) : "");
-  if (found == forms.end()) return std::nullopt;
-  return Values{{"strategy.context_parallel", name_of(found->second)}};
+ForeignName::Meaning form_meant() {
+  return one_of_words("strategy.context_parallel", {{"p2p", name_of(ContextForm::ring)},
+                                                    {"all_gather", name_of(ContextForm::gather)},
+                                                    {"a2a", name_of(ContextForm::ulysses)}});
 }
 
 /// DeepSpeed's sequence_parallel_size.
@@ -119,18 +114,13 @@ std::optional<Values> ulysses_ranks(const json& value) {
                 {"strategy.context_parallel", name_of(ContextForm::ulysses)}};
 }
 
-std::optional<int64_t> count_of_nodes(const std::string& text) {
-  const auto count = parse_number<int64_t>(text);
-  return count && *count > 0 ? count : std::nullopt;
-}
-
 /// torchrun's --nnodes: N, "N" or "MIN:MAX".
 std::optional<Values> nodes_meant(const json& value) {
   if (value.is_number_integer()) return Values{{"devices.num_nodes", value}};
   const auto parts = split(value.is_string() ? value.get<std::string>() : "", ':');
   std::vector<int64_t> counts;
   for (const auto& part : parts)
-    if (const auto count = count_of_nodes(part)) counts.push_back(*count);
+    if (const auto count = parse_number<int64_t>(part); count && *count > 0) counts.push_back(*count);
   if (counts.size() != parts.size() || counts.empty() || counts.size() > 2) return std::nullopt;
   if (counts.size() == 1) return Values{{"devices.num_nodes", counts[0]}};
   // torchrun waits a while for the most nodes.
@@ -213,11 +203,11 @@ Names memory_names() {
 Names axis_names() {
   const std::string forms = "forms are " + join_or(context_form_names());
   Names names = {
-      {.name = "cp_comm_type", .key = "strategy.context_parallel", .meaning = form_meant, .refusal = forms},
+      {.name = "cp_comm_type", .key = "strategy.context_parallel", .meaning = form_meant(), .refusal = forms},
       {.name = "hierarchical_context_parallel_sizes", .refusal = forms + ", each over all ranks of the axis"},
       {.name = "tp_mode",
        .key = "strategy.sequence_parallel",
-       .meaning = rows_divided,
+       .meaning = one_of_words("strategy.sequence_parallel", {{"reduce_scatter", true}, {"all_reduce", false}}),
        .refusal = "it is \"REDUCE_SCATTER\" or \"ALL_REDUCE\"; sequence_parallel is true or false"},
   };
   for (const char* name : {"sequence_parallel_size", "ulysses_sequence_parallel_size"})
@@ -230,11 +220,57 @@ Names axis_names() {
   for (const char* name : {"pipeline_parallel_schedule", "pp_engine"})
     names.push_back({.name = name,
                      .key = "strategy.pipeline_schedule",
-                     .meaning = schedule_meant,
+                     .meaning = schedule_meant(),
                      .refusal = "schedules are " + join_or(pipeline_schedule_names()) +
                                 "; the nearest to zero-bubble schedules is zb_h1, to LoopedBFS interleaved_1f1b"});
   for (auto& name : names) name.sections = {"", "train", "strategy", "devices"};
   return names;
+}
+
+/// A logger: true or false, or a table of settings. `settings`: their keys in a recipe.
+ForeignName logger_named(const char* name, const char* logger, std::map<std::string, std::string> settings) {
+  std::string lines = fmt::format("in a recipe: logging.loggers = [\"{}\"]", logger);
+  for (const auto& [given, key] : settings)
+    if (key.starts_with("logging.") && lines.find(key) == std::string::npos)
+      lines += fmt::format(", {} = \"...\"", key);
+  const auto meaning = [logger = std::string(logger),
+                        settings = std::move(settings)](const json& value) -> std::optional<Values> {
+    if (value == false || (value.is_object() && value.value("enabled", json(true)) == false)) return Values{};
+    if (value != true && !value.is_object()) return std::nullopt;
+    Values values = {{"logging.loggers", json::array({logger})}};
+    const json table = value.is_object() ? value : json::object();
+    for (const auto& [given, its_value] : table.items()) {
+      if (given == "enabled") continue;
+      const auto found = settings.find(given);
+      if (found == settings.end()) return std::nullopt;
+      values.emplace_back(found->second, its_value);
+    }
+    return values;
+  };
+  return {.name = name,
+          .key = "logging.loggers",
+          .meaning = meaning,
+          .note = "the ledger keeps every step in any case",
+          .refusal = lines,
+          .sections = {"", "train", "logging", "run", "strategy"}};
+}
+
+Names logger_names() {
+  return {logger_named("wandb", "wandb",
+                       {{"project", "logging.wandb_project"},
+                        {"entity", "logging.wandb_entity"},
+                        {"team", "logging.wandb_entity"},
+                        {"name", "run.name"}}),
+          logger_named("mlflow", "mlflow",
+                       {{"uri", "logging.mlflow_uri"},
+                        {"tracking_uri", "logging.mlflow_uri"},
+                        {"experiment", "logging.mlflow_experiment"},
+                        {"experiment_name", "logging.mlflow_experiment"},
+                        {"run_name", "run.name"}}),
+          logger_named("tensorboard", "tensorboard", {}),
+          logger_named("csv", "csv", {}),
+          logger_named("csv_logger", "csv", {}),
+          logger_named("csv_monitor", "csv", {})};
 }
 
 }  // namespace
@@ -264,7 +300,7 @@ std::vector<ForeignName> translated_strategy_names() {
 
 std::vector<ForeignName> translated_names() {
   Names all = device_names();
-  for (auto& names : {memory_names(), axis_names()}) all.insert(all.end(), names.begin(), names.end());
+  for (auto& names : {memory_names(), axis_names(), logger_names()}) all.insert(all.end(), names.begin(), names.end());
   return all;
 }
 

@@ -49,6 +49,19 @@ std::string line_for(const ForeignName& foreign, const nlohmann::json& value) {
   return fmt::format("`{} = {}` has no effect here: leave it out", foreign.name, toml_value(value));
 }
 
+/// The line for a value whose key, or the main key of whose section, is `key`; other sections may have a key of this name, too. For a value
+/// that the key refuses: why.
+std::string line_for_key(const std::string& key, const std::string& name, const nlohmann::json& value) {
+  auto checked = value;
+  const auto* meant = find_key(key);
+  if (const auto mistake = meant ? check_value(*meant, checked) : std::nullopt) return key + ": " + mistake->message;
+  std::vector<std::string> others;
+  for (const auto& other : key_table())
+    if (other.name == name && other.dotted() != key && !find_section(name)) others.push_back("[" + other.section + "]");
+  return fmt::format("in a recipe: {} = {}{}", key, toml_value(value),
+                     others.empty() ? "" : fmt::format("; `{}` is also a key of {}", name, join(others, ", ")));
+}
+
 }  // namespace
 
 void answer_unknown(Diagnostic& diagnostic, const std::string& name, const nlohmann::json& value,
@@ -60,7 +73,15 @@ void answer_unknown(Diagnostic& diagnostic, const std::string& name, const nlohm
   const bool of_foreign = foreign && (!diagnostic.suggestion || *diagnostic.suggestion == foreign->key);
   if (of_foreign) diagnostic.other_message = line_for(*foreign, value);
   if (of_foreign && foreign->meaning && foreign->meaning(value) == ForeignName::Values{}) diagnostic.suggestion.reset();
-  if (!diagnostic.suggestion && !of_foreign) diagnostic.suggestion = nearest(name, known);
+  const auto* section = find_section(name);
+  if (section && section->unavailable.empty() && (value.is_object() || (section->main_key.empty() && !of_foreign))) {
+    diagnostic.suggestion.reset();
+    diagnostic.other_message = fmt::format("`{0}` is a section of its own: write [{0}] and its keys below", name);
+  } else if (!of_foreign && diagnostic.suggestion && !value.is_null() && !value.is_object()) {
+    diagnostic.other_message = line_for_key(*diagnostic.suggestion, name, value);
+  }
+  if (!diagnostic.suggestion && !of_foreign && diagnostic.other_message.empty())
+    diagnostic.suggestion = nearest(name, known);
   if (!diagnostic.suggestion && diagnostic.other_message.empty() && known.size() > short_list)
     diagnostic.other_message = fmt::format("nearest: {}; `{}` lists all", join(similar(name, known), ", "), in_help);
 }

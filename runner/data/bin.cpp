@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
-#include "runner/data/file_kind.hpp"
 #include "runner/data/formats.hpp"
+#include "runner/data/source_files.hpp"
 
 namespace runner {
 

@@ -1,9 +1,13 @@
 #include "runner/data/csv_reader.hpp"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
+#include <string_view>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/table.hpp"
 
@@ -23,6 +27,99 @@ char delimiter_of(const std::string& setting, std::string_view text) {
   }
   const std::string candidates = ",;\t|";
   return *std::ranges::max_element(candidates, {}, [&](char c) { return std::ranges::count(header, c); });
+}
+
+/// For each column of the table, the place of that column in this file.
+std::vector<size_t> places_of(const std::string& path, const std::vector<std::string>& own, const Table& table) {
+  std::vector<size_t> places;
+  std::map<std::string_view, size_t> indices;
+  for (size_t c = 0; c < own.size(); ++c) indices.emplace(own[c], c);
+  for (const auto& column : table.columns) {
+    const auto found = indices.find(column.name);
+    if (found == indices.end())
+      throw usage_error("{} has no column `{}`, which {} has", path, column.name, table.files.front().path);
+    places.push_back(found->second);
+  }
+  for (const auto& name : own)
+    if (!table.find(name))
+      throw usage_error("{} has a column `{}`, which {} does not have", path, name, table.files.front().path);
+  return places;
+}
+
+/// The cells of a file, column by column.
+struct CsvFile {
+  std::unique_ptr<MappedFile> map;
+  std::unique_ptr<CsvReader> records;
+  std::vector<std::vector<std::string_view>> columns;
+};
+
+/// Whether a number is written as codes are: 01067, or +4930123456, which is a phone number.
+bool is_code(std::string_view cell) {
+  constexpr size_t shortest_phone = 8;
+  const bool phone = cell.starts_with('+');
+  if (phone) cell.remove_prefix(1);
+  return cell.size() >= (phone ? shortest_phone : 2) && (phone || cell.starts_with('0')) &&
+         cell.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+CsvFile read_file_of(const std::string& path, const TableReading& reading, Table& table) {
+  CsvFile file;
+  file.map = std::make_unique<MappedFile>(path);
+  const auto bytes = file.map->bytes();
+  file.records = std::make_unique<CsvReader>(
+      path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), reading.delimiter,
+      /*keeps_cells=*/true);
+  const auto names = file.records->header();
+  CsvLine record;
+  if (table.files.empty())
+    for (const auto& name : names) table.columns.push_back({.name = name});
+  table.index_columns();
+  table.files.push_back({.path = path});
+  const auto places = places_of(path, names, table);
+  file.columns.resize(names.size());
+  std::vector<std::string> mistakes;
+  int64_t unnamed = 0;  // further mistakes
+  while (file.records->next(record)) {
+    if (auto mistake = file.records->width_mistake(record, names.size()); !mistake.empty()) {
+      if (mistakes.size() < 10)
+        mistakes.push_back(std::move(mistake));
+      else
+        ++unnamed;
+      continue;
+    }
+    for (size_t c = 0; c < places.size(); ++c) file.columns[c].push_back(record.cells[places[c]]);
+    table.lines.push_back(record.line);
+    ++table.files.back().rows;
+  }
+  if (unnamed > 0) mistakes.push_back(fmt::format("and {} more {}", unnamed, unnamed == 1 ? "line" : "lines"));
+  if (!mistakes.empty()) throw usage_error("{}", join(mistakes, "\n"));
+  return file;
+}
+
+/// Converts the cells of one column of all files.
+void convert(TableColumn& column, size_t index, const std::vector<CsvFile>& files, const TableReading& reading) {
+  const auto is_missing = [&](std::string_view cell) {
+    return cell.empty() || std::ranges::find(reading.missing_values, cell) != reading.missing_values.end();
+  };
+  column.decimal = reading.decimal;
+  column.numeric = !reading.as_text.contains(column.name);
+  for (const auto& file : files)
+    for (const auto& cell : file.columns[index]) {
+      if (!column.numeric) break;
+      const auto number = cell_number(cell, reading.decimal);
+      column.numeric = number || is_missing(cell);
+      if (column.code.empty() && !is_missing(cell) && is_code(cell)) column.code = cell;
+      column.numbers.push_back(is_missing(cell) ? std::nan("") : number.value_or(0));
+    }
+  const bool target = std::ranges::find(reading.targets, column.name) != reading.targets.end();
+  if (column.numeric && !target) return;
+  if (!column.numeric) column.numbers.clear();
+  for (const auto& file : files)
+    for (const auto& cell : file.columns[index])
+      column.texts.emplace_back(is_missing(cell) ? std::string_view()
+                                : column.numeric ? class_text(cell, reading.decimal)
+                                                 : cell);
+  if (column.numeric) drop_spare_texts(column);
 }
 
 }  // namespace
@@ -123,6 +220,80 @@ std::vector<std::string> CsvReader::header() {
     throw usage_error("{}: the first line must name the columns, and here it has only numbers: add a line of names",
                       place(record.line));
   return names;
+}
+
+CsvRecords::CsvRecords(const fs::path& path, const std::string& delimiter)
+    : map_(path),
+      reader_(path.string(), {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()}, delimiter,
+              /*keeps_cells=*/false),
+      names_(reader_.header()) {}
+
+std::vector<CsvRecords::Range> CsvRecords::parts(size_t bytes) const {
+  std::vector<Range> parts;
+  CsvReader reader = reader_;
+  CsvLine line;
+  size_t begin = reader.at();
+  const std::lock_guard lock(mutex_);
+  lines_[begin] = reader.line();
+  while (reader.next(line)) {
+    if (reader.at() - begin < bytes) continue;
+    parts.push_back({begin, reader.at()});
+    begin = reader.at();
+    lines_[begin] = reader.line();
+  }
+  if (begin < size()) parts.push_back({begin, size()});
+  return parts;
+}
+
+int64_t CsvRecords::line_of(size_t begin) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = lines_.find(begin);
+  RUNNER_CHECK(known != lines_.end(), "{} is not the beginning of a part of {}", begin, path().string());
+  return known->second;
+}
+
+void CsvRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
+  CsvReader reader = reader_;
+  reader.go_to(part.begin, line_of(part.begin));
+  CsvLine line;
+  FaultyRows faulty;
+  const auto place = [&] { return fmt::format("{}:{}", path().string(), line.line); };
+  while (reader.at() < part.end && !faulty.enough()) {
+    try {
+      if (!reader.next(line)) break;
+    } catch (const Error& error) {  // it is not known where the next line begins
+      faulty.add(error, place);
+      break;
+    }
+    if (const auto mistake = reader.width_mistake(line, names_.size()); !mistake.empty()) {
+      faulty.add(usage_error("{}", mistake), place);
+      continue;
+    }
+    JsonRecord record = JsonRecord::object();
+    for (size_t c = 0; c < names_.size(); ++c) record[names_[c]] = std::string(line.cells[c]);
+    try {
+      if (!use(record, reader.at())) break;
+    } catch (const Error& error) {
+      faulty.add(Error(error.code(), fmt::format("{}: {}", place(), error.what())), place);
+    }
+  }
+  faulty.raise(/*all=*/reader.at() >= size());
+}
+
+std::string CsvRecords::place_of(size_t end) const {
+  CsvReader reader = reader_;
+  CsvLine line;
+  while (reader.next(line) && reader.at() < end) {
+  }
+  return fmt::format("{}:{}", path().string(), line.line);
+}
+
+Table read_csv(const std::vector<std::string>& paths, const TableReading& reading) {
+  Table table;
+  std::vector<CsvFile> files;
+  for (const auto& path : paths) files.push_back(read_file_of(path, reading, table));
+  for (size_t c = 0; c < table.columns.size(); ++c) convert(table.columns[c], c, files, reading);
+  return table;
 }
 
 }  // namespace runner

@@ -30,6 +30,18 @@ std::optional<int64_t> tokenizer_vocab_size(const Recipe::Data& data, const std:
 
 class BackgroundTokenizing;
 
+/// One of [[data.sources]], with all settings of [data].
+struct DataSource {
+  std::string name;   ///< empty: the recipe has no sources, only data.train
+  Recipe::Data data;  ///< without sources
+  std::optional<double> weight = {};
+  int64_t epochs = 1;
+  std::optional<std::string> format = {};  ///< unset: data.format
+};
+
+/// The sources of a recipe; data without sources are one.
+std::vector<DataSource> sources_of(const Recipe::Data& data);
+
 enum class Split { train, validation };
 
 /// How an epoch orders its samples.
@@ -99,14 +111,22 @@ std::unique_ptr<Dataset> open_dataset(const Recipe::Data& data, Split split, int
 /// data.format of a file of records, by its name: csv, parquet or jsonl. `otherwise`: for names that do not say it.
 std::string record_format_of(const std::string& file, const std::string& otherwise = "jsonl");
 
+/// The settings of the training for a file of texts or records. The name of the file decides its format, if it ends in a known one. With
+/// several sources, the settings are those of the first source that can read the file's first record. Texts with labels have the columns
+/// of the training. Only where a Hugging Face folder names no columns, the first record decides whether there are pairs of texts.
+/// Throws Error(usage) that begins with "data.validation: " if there is no such file; and Error(usage) if the file has pairs of texts and
+/// the training had single texts.
+Recipe::Data settings_for_file(const Recipe::Data& training, const std::string& file);
+
 /// Samples whose targets are not known, for predictions: their targets do not count.
 struct InputData {
   std::unique_ptr<Dataset> samples = {};
   std::vector<nlohmann::ordered_json> names = {};  ///< of each sample, {"id": ..., ...}
   std::vector<std::string> notes = {};             ///< for the user
 };
-/// Opens files as the training data of the model were read: tables, texts, or images and folders of images. `seq_len` and `cache_dir` are
-/// for texts; `learned`: Dataset::learned() of the training data. Throws Error(usage) with the file and the row or column that does not fit.
+/// Opens files as the training data of the model were read: tables, texts, or images and folders of images. `seq_len`
+/// and `cache_dir` are for texts; `learned`: Dataset::learned() of the training data. Throws Error(usage) with the file
+/// and the row or column that does not fit.
 InputData open_inputs(const Recipe::Data& data, const std::vector<std::string>& files, int64_t seq_len,
                       const std::string& cache_dir, const nlohmann::json& learned);
 

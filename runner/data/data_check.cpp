@@ -10,10 +10,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/data/chat_templates.hpp"
 #include "runner/data/data.hpp"
-#include "runner/data/data_sources.hpp"
-#include "runner/data/file_kind.hpp"
 #include "runner/data/image_data.hpp"
 #include "runner/data/image_folder.hpp"
 #include "runner/data/record_reader.hpp"
@@ -27,6 +24,13 @@
 namespace runner {
 
 namespace {
+
+/// Files of this size together are read completely.
+constexpr size_t quick_bytes = 2 << 20;
+
+bool trains_tokenizer(const Recipe::Data& data) {
+  return needs_tokenizing(data) && data.tokenizer == "sentencepiece" && data.trained_tokenizer.empty();
+}
 
 /// The key that a message begins with ("data.validation_fraction = 0.1 leaves ..."), or `otherwise`.
 std::string key_in(const std::string& message, const std::string& otherwise) {
@@ -67,7 +71,7 @@ void check_text(std::vector<DataProblem>& problems, const std::string& key, cons
 void check_records(std::vector<DataProblem>& problems, const std::string& key, const Recipe::Data& data,
                    const std::vector<std::string>& files, const std::string& cache_dir) {
   constexpr size_t files_most = 8;
-  constexpr int64_t records_most = 100;
+  constexpr int64_t first_records = 100;
   constexpr size_t mistakes_most = 10;
   collect(problems, key, [&] {
     const auto reader = make_record_reader(
@@ -75,21 +79,32 @@ void check_records(std::vector<DataProblem>& problems, const std::string& key, c
     for (const auto& file : std::span(files).first(std::min(files.size(), files_most))) {
       const auto records = open_records(data, file);
       int64_t read = 0;
-      std::vector<std::string> mistakes;
-      std::set<std::string> reasons;  // each is told once
+      const int64_t records_most = records->bytes() <= quick_bytes ? INT64_MAX : first_records;
+      struct Mistake {
+        std::string reason;
+        std::vector<std::string> places = {};
+        int64_t count = 0;
+      };
+      std::vector<Mistake> mistakes;  // each reason is told once
       for (const auto& part : records->parts(size_t{1} << 20)) {
         records->for_each(part, [&](const JsonRecord& record, size_t end) {
           try {
             reader->documents(record);
           } catch (const Error& error) {
-            if (reasons.insert(error.what()).second)
-              mistakes.push_back(fmt::format("{}: {}", records->place_of(end), error.what()));
+            auto same = std::ranges::find(mistakes, std::string(error.what()), &Mistake::reason);
+            if (same == mistakes.end()) same = mistakes.insert(same, Mistake{.reason = error.what()});
+            ++same->count;
+            if (same->places.size() <= and_more_named) same->places.push_back(records->place_of(end));
           }
           return ++read < records_most && mistakes.size() < mistakes_most;
         });
         if (read >= records_most || mistakes.size() >= mistakes_most) break;
       }
-      if (!mistakes.empty()) throw usage_error("{}", join(mistakes, "\n"));
+      std::vector<std::string> lines;
+      const bool all = read < records_most && mistakes.size() < mistakes_most;
+      for (const auto& [reason, places, count] : mistakes)
+        lines.push_back(fmt::format("{}: {}{}", places.front(), reason, and_more(places, count, all)));
+      if (!lines.empty()) throw usage_error("{}", join(lines, "\n"));
     }
   });
 }
@@ -243,14 +258,22 @@ std::vector<DataProblem> find_missing_files(const Recipe::Data& data) {
   return problems;
 }
 
-/// Whether tokenising all of the data takes well under a second. A tokenizer that is trained takes longer.
-bool quickly_tokenized(const Recipe::Data& data) {
-  constexpr uintmax_t most_bytes = 2 << 20;
+/// Whether all of the data are read and tokenised in well under a second.
+bool quickly_read(const Recipe::Data& data) {
   uintmax_t bytes = 0;
   for (const auto& source : sources_of(data))
     for (const auto* list : {&source.data.train, &source.data.validation})
       for (const auto& file : data.is_plugin() ? files_of(*list) : *list) bytes += fs::file_size(file);
-  return bytes <= most_bytes && data.tokenizer != "sentencepiece";
+  return bytes <= quick_bytes;
+}
+
+/// A tokenizer that is trained takes longer.
+bool quickly_tokenized(const Recipe::Data& data) { return data.tokenizer != "sentencepiece" && quickly_read(data); }
+
+/// Whose key says the files of a split.
+std::string key_of(const Recipe::Data& data, Split split) {
+  if (!data.sources.empty()) return "data.sources";
+  return split == Split::train || data.validation.empty() ? "data.train" : "data.validation";
 }
 
 /// The problems at the beginning of data that are tokenized.
@@ -271,12 +294,11 @@ std::vector<DataProblem> find_untokenized_problems(const Recipe::Data& data, int
 
 void open_splits(std::vector<DataProblem>& problems, const Recipe::Data& data, int64_t seq_len, int64_t vocab_size,
                  const std::string& cache_dir) {
-  const bool mixed = !data.sources.empty();
-  collect(problems, mixed ? "data.sources" : "data.train",
+  collect(problems, key_of(data, Split::train),
           [&] { open_dataset(data, Split::train, seq_len, vocab_size, cache_dir); });
   // With validation_fraction, both splits are parts of one stream and would report the same mistakes.
   if (problems.empty() || !data.validation.empty())
-    collect(problems, mixed ? "data.sources" : "data.validation",
+    collect(problems, key_of(data, Split::validation),
             [&] { open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir); });
 }
 
@@ -290,7 +312,7 @@ std::vector<DataProblem> find_problems(const Recipe::Data& data, int64_t seq_len
   open_splits(problems, data, seq_len, vocab_size, cache_dir);
   if (data.is_images() && !data.skip_corrupt && problems.empty())
     for (const auto split : {Split::train, Split::validation})
-      collect(problems, split == Split::train ? "data.train" : "data.validation", [&] {
+      collect(problems, key_of(data, split), [&] {
         if (const auto damage = damaged_sample(data, split); !damage.empty()) throw usage_error("{}", damage);
       });
   return problems;
@@ -319,9 +341,14 @@ std::vector<DataProblem> find_data_problems(const Recipe::Data& data, int64_t se
                                             const std::string& cache_dir) {
   auto problems = find_missing_data(data);
   if (!problems.empty()) return problems;
-  if (data.labels_texts()) return find_label_problems(data, seq_len, vocab_size, cache_dir);
-  return of_all_sources(
-      data, [&](const Recipe::Data& source) { return find_problems(source, seq_len, vocab_size, cache_dir); });
+  if (data.labels_texts())
+    problems = find_label_problems(data, seq_len, vocab_size, cache_dir);
+  else
+    problems = of_all_sources(
+        data, [&](const Recipe::Data& source) { return find_problems(source, seq_len, vocab_size, cache_dir); });
+  if (problems.empty() && trains_tokenizer(data) && quickly_read(data))
+    collect(problems, key_of(data, Split::train), [&] { check_trained_vocabulary(data); });
+  return problems;
 }
 
 std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t vocab_size, const std::string& cache_dir,
@@ -341,8 +368,11 @@ std::string data_summary(const Recipe::Data& data, int64_t seq_len, int64_t voca
       }
   const std::string files = counted(static_cast<int64_t>(all.size()), "file");
   if (needs_tokenizing(data) && !tokenized)
-    return fmt::format("{} with {} of {}", files, format_bytes(static_cast<double>(bytes)),
-                       data.format == "text" ? "text" : "records");
+    return fmt::format("{} with {} of {}{}", files, format_bytes(static_cast<double>(bytes)),
+                       data.format == "text" ? "text" : "records",
+                       trains_tokenizer(data) ? "; a run first trains the tokenizer on them, and then finds whether "
+                                                "they suffice for data.tokenizer_vocab_size"
+                                              : "");
   const auto training = open_dataset(data, Split::train, seq_len, vocab_size, cache_dir);
   training->size_up_to(1);  // data without a sample are refused here
   const auto validation = open_dataset(data, Split::validation, seq_len, vocab_size, cache_dir);

@@ -5,7 +5,6 @@
 #include "runner/config/model_families.hpp"
 #include "runner/config/recipe_builder.hpp"
 #include "runner/data/data.hpp"
-#include "runner/data/data_sources.hpp"
 #include "runner/data/image_folder.hpp"
 #include "runner/data/labelled_texts.hpp"
 #include "runner/data/plugin/source.hpp"

@@ -13,12 +13,13 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
-#include "runner/data/data_sources.hpp"
+#include "runner/data/data.hpp"
 #include "runner/data/image_folder.hpp"
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
+#include "runner/pretrained/model_files.hpp"
 
 namespace runner {
 
@@ -27,6 +28,8 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t block_bytes = size_t{64} << 10;
+constexpr const char* validation_key = "data.validation";
+constexpr const char* targets_key = "the version of targets";
 
 /// The digest of about `budget` bytes of the file, in evenly spaced blocks that include its first and its last byte; of
 /// all bytes if the file is not larger.
@@ -46,7 +49,7 @@ std::string digest(const MappedFile& file, size_t budget) {
 json digests(const std::vector<std::string>& files, size_t hashed_bytes) {
   size_t total = 0;
   for (const auto& file : files) total += fs::file_size(file);
-  if (total > hashed_bytes) log::info("hashing parts of {} of training data; this is done once", format_bytes(total));
+  if (total > hashed_bytes) log::info("hashing parts of {} of data; this is done once", format_bytes(total));
   json list = json::array();
   for (const auto& path : files) {
     MappedFile file(path);
@@ -81,8 +84,7 @@ json cached_digests(const std::vector<std::string>& files, const std::string& ca
 }
 
 std::string changed_value(const std::string& key, const json& before, const json& now) {
-  if (key == "the images of data.train")
-    return "images of data.train were added, removed, renamed, or have other sizes";
+  if (key.starts_with("the images of ")) return key.substr(4) + " were added, removed, renamed, or have other sizes";
   if (key == "the contents of the images")
     for (const auto& [name, digest] : now.items())
       if (before.value(name, "") != digest)
@@ -100,11 +102,11 @@ std::string changed_value(const std::string& key, const json& before, const json
   return fmt::format("{} was {} and is {}", key, text(before), text(now));
 }
 
-/// Compares the files in order and by content. Their paths do not matter.
-void compare_files(const json& before, const json& now, std::vector<std::string>& changes) {
+/// Compares the files of a key in order and by content. Their paths do not matter.
+void compare_files(const std::string& key, const json& before, const json& now, std::vector<std::string>& changes) {
   auto path = [](const json& file) { return file.at("path").get<std::string>(); };
   if (before.size() != now.size())
-    changes.push_back(fmt::format("the number of files in data.train was {} and is {}", before.size(), now.size()));
+    changes.push_back(fmt::format("the number of files in {} was {} and is {}", key, before.size(), now.size()));
   const size_t both = std::min(before.size(), now.size());
   for (const char* fact : {"bytes", "xxh3"})  // digests of blocks depend on all sizes, so sizes are compared first
     for (size_t i = 0; i < both; ++i)
@@ -112,7 +114,7 @@ void compare_files(const json& before, const json& now, std::vector<std::string>
         return changes.push_back(
             path(before[i]) == path(now[i])
                 ? fmt::format("the content of {} has changed", path(now[i]))
-                : fmt::format("data.train: {} has other contents than {}", path(now[i]), path(before[i])));
+                : fmt::format("{}: {} has other contents than {}", key, path(now[i]), path(before[i])));
 }
 
 /// The settings that determine the documents of records, and the samples that they become.
@@ -159,6 +161,14 @@ json image_digests(const ImageFolder& folder, const std::string& cache_dir, size
   return of_classes;
 }
 
+/// Whether a post-processor of tokenizer.json takes white space out of the bytes of tokens.
+bool trims_offsets(const json& processor) {
+  if (!processor.is_object()) return false;
+  const auto type = processor.value("type", json());
+  if (type == "Sequence") return std::ranges::any_of(processor.value("processors", json::array()), trims_offsets);
+  return (type == "ByteLevel" || type == "RobertaProcessing") && processor.value("trim_offsets", json()) != false;
+}
+
 /// The keys that determine how images are changed.
 json image_keys(const Recipe::Data& data) {
   return {{"data.augment", data.augment},
@@ -179,13 +189,17 @@ json image_keys(const Recipe::Data& data) {
           {"data.mixup_off_epoch", data.mixup_off_epoch}};
 }
 
+/// An image in a list that changes with names and sizes.
+std::string image_line(const std::string& class_name, const fs::path& path) {
+  return fmt::format("{}/{} {}\n", class_name, path.filename().string(), fs::file_size(path));
+}
+
 /// `meaning` with the facts that determine the pixels of images: the list of files with their sizes, their contents, and the changes.
 json image_meaning(const Recipe::Data& data, json meaning, const std::string& cache_dir, size_t hashed_bytes) {
   const auto folder = list_images(data, Split::train);
   std::string list;
   for (const auto& entry : folder.entries)
-    list += fmt::format("{}/{} {}\n", folder.classes[static_cast<size_t>(entry.label)],
-                        fs::path(entry.path).filename().string(), fs::file_size(entry.path));
+    list += image_line(folder.classes[static_cast<size_t>(entry.label)], entry.path);
   meaning["the images of data.train"] = xxh3_hex(list);
   meaning["the contents of the images"] = image_digests(folder, cache_dir, hashed_bytes);
   meaning.update(image_keys(data));
@@ -230,6 +244,7 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
   for (const auto& source : sources_of(data)) {
     const auto own = data.is_plugin() ? files_of(source.data.train) : source.data.train;
     files.insert(files.end(), own.begin(), own.end());
+    if (source.data.has_records() && !data.labels_texts()) meaning[targets_key] = targets_version;
     if (source.name.empty())
       meaning.update(record_meaning(source.data));
     else
@@ -256,14 +271,33 @@ json data_meaning(const Recipe& recipe, int64_t global_batch_size, const std::st
   return meaning;
 }
 
-json file_digests(const std::vector<std::string>& paths, const std::string& cache_dir, size_t hashed_bytes) {
-  auto files = files_of(paths);
-  std::erase_if(files, [](const std::string& file) { return fs::file_size(file) == 0; });
-  return files.empty() ? json::array() : cached_digests(files, cache_dir, hashed_bytes);
+json validation_meaning(const Recipe::Data& data, const std::string& cache_dir, size_t hashed_bytes) {
+  if (data.is_images() && !data.validation.empty()) {
+    std::string list;
+    for (const auto& entry : list_unlabelled_images(data.validation).entries)
+      list += image_line(fs::path(entry.path).parent_path().filename().string(), entry.path);
+    return {{"the images of data.validation", xxh3_hex(list)}};
+  }
+  std::vector<std::string> files;
+  for (const auto& source : sources_of(data))
+    for (const auto& file : files_of(source.data.validation)) files.push_back(file);
+  return files.empty() ? json::object() : json{{validation_key, cached_digests(files, cache_dir, hashed_bytes)}};
+}
+
+std::string older_targets_note(const json& before, const json& now, const Recipe::Data& data,
+                               const std::string& cache_dir) {
+  if (!now.contains(targets_key) || before.contains(targets_key)) return "";
+  const auto files = open_tokenizer(data, cache_dir)->files();
+  if (files.empty() || files.front().name != "tokenizer.json") return "";
+  if (!trims_offsets(json::parse(read_model_file(files.front().path)).value("post_processor", json()))) return "";
+  return "an older runner may have left tokens of white space in records without a target, because the tokenizer trims "
+         "their offsets (trim_offsets); from here on they are learned, which changes the loss";
 }
 
 json weight_digests(const std::string& init_from, const std::string& cache_dir) {
-  return file_digests({init_from}, cache_dir, size_t{64} << 20);
+  auto files = files_of({init_from});
+  std::erase_if(files, [](const std::string& file) { return fs::file_size(file) == 0; });
+  return files.empty() ? json::array() : cached_digests(files, cache_dir, size_t{64} << 20);
 }
 
 json short_meaning(json meaning) {
@@ -314,11 +348,11 @@ std::vector<std::string> changed_meaning(const json& before, const json& now) {
   std::vector<std::string> changes;
   for (const auto& [key, value] : now.items()) {
     const auto old = before.find(key);
-    if (key == "global_batch_size" || old == before.end() || *old == value) continue;
+    if (key == "global_batch_size" || key == targets_key || old == before.end() || *old == value) continue;
     if (key == "files" && (old->is_object() || value.is_object()))
       changes.push_back("the contents of the files in data.train have changed");
-    else if (key == "files")
-      compare_files(*old, value, changes);
+    else if (key == "files" || key == validation_key)
+      compare_files(key == "files" ? "data.train" : key, *old, value, changes);
     else
       changes.push_back(changed_value(key, *old, value));
   }

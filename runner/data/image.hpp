@@ -1,13 +1,15 @@
-// Images in host memory: decoding of JPEG and PNG files, and resizing as Pillow does it.
+// Images in host memory: decoding of JPEG and PNG files in a limited amount of memory, and resizing as Pillow does it.
 #pragma once
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/base/error.hpp"
-#include "runner/data/shared_memory_limit.hpp"
 
 namespace runner {
 
@@ -15,6 +17,43 @@ namespace runner {
 class DamagedImage : public Error {
  public:
   using Error::Error;
+};
+
+/// An amount of memory that threads share: a thread waits until its part is free.
+class SharedMemoryLimit {
+ public:
+  /// A part of the memory, until it is destroyed.
+  class Part {
+   public:
+    Part() = default;
+    Part(Part&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)), bytes_(other.bytes_) {}
+    Part& operator=(Part&& other) noexcept {
+      std::swap(owner_, other.owner_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Part() {
+      if (owner_) owner_->give_back(bytes_);
+    }
+
+   private:
+    friend SharedMemoryLimit;
+    Part(SharedMemoryLimit* owner, int64_t bytes) : owner_(owner), bytes_(bytes) {}
+    SharedMemoryLimit* owner_ = nullptr;
+    int64_t bytes_ = 0;
+  };
+
+  explicit SharedMemoryLimit(int64_t bytes) : bytes_(bytes) {}
+  /// Waits until `bytes` are free, in the order of the calls. A part that is larger than all of the memory gets all of
+  /// it. A thread must not wait while it has a part.
+  Part take(int64_t bytes);
+
+ private:
+  void give_back(int64_t bytes);
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t bytes_, used_ = 0;
+  uint64_t last_ticket_ = 0, served_ = 0;
 };
 
 /// Pixels of 8 bits for each of red, green and blue: [height, width, 3].

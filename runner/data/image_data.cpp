@@ -6,15 +6,16 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
 #include "runner/data/image.hpp"
 #include "runner/data/image_augment.hpp"
 #include "runner/data/image_folder.hpp"
-#include "runner/data/image_mixing.hpp"
 #include "runner/data/parallel_for.hpp"
 #include "runner/data/source_files.hpp"
+#include "runner/data/table.hpp"
 #include "strategies/engine/row_batch.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -105,26 +106,45 @@ bool is_damaged(const std::string& path) try {
   return true;
 }
 
-/// The damaged ones of these images, from the cache. Throws Error if one cannot be opened, which may pass.
-std::set<std::string> corrupt_images(const ImageFolder& folder, const std::string& cache_dir) {
+/// The damaged ones of these images. Throws Error if one cannot be opened, which may pass.
+std::vector<std::string> damaged_among(const std::vector<std::string>& paths) {
+  std::vector<uint8_t> damaged(paths.size(), 0);
+  parallel_for(paths.size(), [&](size_t i) { damaged[i] = is_damaged(paths[i]); });
+  std::vector<std::string> list;
+  for (size_t i = 0; i < paths.size(); ++i)
+    if (damaged[i]) list.push_back(paths[i]);
+  return list;
+}
+
+std::vector<std::string> paths_in(const ImageFolder& folder) {
   std::vector<std::string> paths;
   for (const auto& entry : folder.entries) paths.push_back(entry.path);
+  return paths;
+}
+
+/// As damaged_among(), from the cache.
+std::set<std::string> corrupt_images(const ImageFolder& folder, const std::string& cache_dir) {
+  const auto paths = paths_in(folder);
   const auto name = "damaged-images-" + xxh3_hex(fingerprint(paths)) + ".json";
   const auto cached = make_once(cache_dir, name, [&](CacheWriter& out) {
-    std::vector<uint8_t> damaged(paths.size(), 0);
-    parallel_for(paths.size(), [&](size_t i) { damaged[i] = is_damaged(paths[i]); });
-    nlohmann::json list = nlohmann::json::array();
-    for (size_t i = 0; i < paths.size(); ++i)
-      if (damaged[i]) list.push_back(paths[i]);
-    const std::string text = list.dump(1) + "\n";
+    const std::string text = nlohmann::json(damaged_among(paths)).dump(1) + "\n";
     out.append(std::as_bytes(std::span(text)));
   });
   return nlohmann::json::parse(read_file(cached)).get<std::set<std::string>>();
 }
 
-}  // namespace
-
-namespace {
+/// Leaves damaged images out of those that are predicted, with a note that names at most five.
+void leave_out_damaged(ImageFolder& folder) {
+  auto damaged = damaged_among(paths_in(folder));
+  if (damaged.empty()) return;
+  std::ranges::sort(damaged);
+  std::erase_if(folder.entries, [&](const auto& entry) { return std::ranges::binary_search(damaged, entry.path); });
+  if (folder.entries.empty()) throw usage_error("all images are damaged, the first is {}", damaged.front());
+  const auto count = counted(std::ssize(damaged), "damaged image");
+  const bool more = damaged.size() > 5;
+  if (more) damaged.resize(5);
+  log::info("note: data.skip_corrupt leaves out {}: {}{}", count, join(damaged, ", "), more ? ", ..." : "");
+}
 
 /// The classes of Dataset::learned(), in the order of their indices.
 std::vector<std::string> classes_of(const nlohmann::json& learned) {
@@ -146,25 +166,38 @@ ImageFolder images_of(const Recipe::Data& data, Split split, const nlohmann::jso
   return folder;
 }
 
-}  // namespace
-
-std::string damaged_sample(const Recipe::Data& data, Split split) {
-  const auto images = images_of(data, split, nullptr).entries;
+/// The message about the first damaged one of these images, `first` if it is known, with the names of others. Empty: there is none. Decodes
+/// at most 256 images.
+std::string damage_among(const std::vector<ImageFolder::Entry>& images, std::string first) {
   constexpr size_t most = 256;
-  std::vector<std::string> reasons(std::min(images.size(), most));
+  std::vector<std::string> reasons(std::min(images.size(), most)), others;
+  const auto path = [&](size_t i) { return images[i * images.size() / reasons.size()].path; };
   parallel_for(reasons.size(), [&](size_t i) {
     try {
-      read_image(images[i * images.size() / reasons.size()].path);
+      read_image(path(i));
     } catch (const DamagedImage& error) {
       reasons[i] = error.what();
     }
   });
-  const auto count = reasons.size() - static_cast<size_t>(std::ranges::count(reasons, ""));
-  if (count == 0) return "";
-  const auto first = std::ranges::find_if(reasons, [](const auto& reason) { return !reason.empty(); });
-  const auto more =
-      count == 1 ? "" : fmt::format(" (and {} more of {} that were looked at)", count - 1, reasons.size());
-  return *first + more + skip_hint;
+  for (size_t i = 0; i < reasons.size() && first.empty(); ++i) first = reasons[i];
+  for (size_t i = 0; i < reasons.size(); ++i)
+    if (!reasons[i].empty() && reasons[i] != first) others.push_back(path(i));
+  const auto count = others.size();
+  if (count == 0) return first;
+  others.resize(std::min(count, and_more_named));
+  return fmt::format("{} (and {} more of {} that were looked at: {}{})", first, count, reasons.size(),
+                     join(others, ", "), count > others.size() ? " ..." : "");
+}
+
+}  // namespace
+
+std::string damaged_sample(const Recipe::Data& data, Split split) {
+  const auto damage = damage_among(images_of(data, split, nullptr).entries, "");
+  return damage.empty() ? "" : damage + skip_hint;
+}
+
+std::string damaged_inputs(const std::vector<std::string>& files, const std::string& first) {
+  return damage_among(list_unlabelled_images(files).entries, first);
 }
 
 std::vector<BatchField> image_fields(const Recipe::Data& data) {
@@ -177,6 +210,7 @@ InputData open_image_inputs(const Recipe::Data& data, const std::vector<std::str
                             const nlohmann::json& learned) {
   InputData inputs;
   auto list = list_unlabelled_images(files);
+  if (data.skip_corrupt) leave_out_damaged(list);
   for (size_t i = 0; i < list.entries.size(); ++i) inputs.names.push_back({{"id", i}, {"file", list.entries[i].path}});
   inputs.samples = std::make_unique<ImageDataset>(data, std::move(list), learned, /*training=*/false, /*left_out=*/0);
   return inputs;

@@ -15,6 +15,8 @@ std::unique_ptr<Dataset> open_images(const Recipe::Data& data, Split split, cons
 
 /// A sentence on damaged images among some of a split, of which it decodes at most 256; empty: there is none.
 std::string damaged_sample(const Recipe::Data& data, Split split);
+/// `first`, the message about a damaged image of some files or folders, with the names of others as in damaged_sample().
+std::string damaged_inputs(const std::vector<std::string>& files, const std::string& first);
 
 /// The fields of open_images(): pixels and class; with data.mixup or data.cutmix also those of rows that are mixed.
 std::vector<BatchField> image_fields(const Recipe::Data& data);

@@ -10,7 +10,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/image.hpp"
-#include "runner/data/random_split.hpp"
+#include "runner/data/order.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -93,7 +93,12 @@ void require_utf8(const std::string& key, const std::string& path) {
 void check_folders(const std::string& key, const std::vector<std::string>& folders) {
   if (folders.empty()) throw usage_error("{} names no folder", key);
   for (const auto& folder : folders) {
-    if (!fs::exists(folder)) throw usage_error("{}: {} does not exist", key, folder);
+    if (!fs::exists(folder))
+      throw usage_error("{}: {} does not exist{}", key, folder,
+                        key == "data.validation"
+                            ? "; instead of it, data.validation_fraction = 0.2 takes a part of the "
+                              "images of data.train"
+                            : "");
     if (!fs::is_directory(folder))
       throw usage_error("{}: {} is a file; images are read from a folder with a folder for each class", key, folder);
   }

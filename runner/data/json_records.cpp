@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/foreign_json.hpp"
+#include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -112,6 +113,9 @@ std::vector<JsonRecords::Range> JsonRecords::parts(size_t bytes) const {
 }
 
 JsonRecord JsonRecords::parse(std::string_view record) const {
+  if (record.size() > json_record_bytes_max)
+    throw usage_error("{}: a record of {}; at most {} are read", place(offset_of(record)), format_bytes(record.size()),
+                      format_bytes(json_record_bytes_max));
   JsonFault fault;
   auto value = foreign_json<JsonRecord>(record, &fault, all_digits_);
   if (value.is_object()) return value;
@@ -132,14 +136,25 @@ JsonRecord json_of_line(std::string_view line, const std::string& place) {
 }
 
 void JsonRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
-  for (auto record = next(part); !record.empty(); record = next(part)) {
-    const JsonRecord value = parse(record);
+  FaultyRows faulty;
+  while (!faulty.enough()) {
+    std::string_view record;
+    const auto here = [&] { return place(record.empty() ? part.begin : offset_of(record)); };
     try {
-      if (!use(value, offset_of(record) + record.size())) return;
+      record = next(part);
+      if (record.empty()) break;
+      const JsonRecord value = parse(record);
+      try {
+        if (!use(value, offset_of(record) + record.size())) break;
+      } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("{}: {}", here(), error.what()));
+      }
     } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}: {}", place(offset_of(record)), error.what()));
+      faulty.add(error, here);
+      if (record.empty() || trim(record) == "{") break;  // the next records are not known
     }
   }
+  faulty.raise(/*all=*/text_.find_first_not_of(white_space, part.begin) >= records_.end);
 }
 
 std::string JsonRecords::place_of(size_t end) const {

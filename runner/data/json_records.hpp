@@ -8,7 +8,7 @@
 namespace runner {
 
 /// A byte order mark at the beginning, empty lines and the line ends of Windows are allowed. Ranges are of bytes. Places are file, line
-/// and, if a record is not JSON, column.
+/// and, if a record is not JSON, column. Bound: json_record_bytes_max.
 class JsonRecords final : public Records {
  public:
   /// `all_digits`: whole numbers of more than 64 bits are binary values of their digits, which chat templates print.

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
-#include "runner/data/data_sources.hpp"
-#include "runner/data/document_rows.hpp"
-#include "runner/data/length_buckets.hpp"
+#include "runner/data/data.hpp"
+#include "runner/data/document_dataset.hpp"
+#include "runner/data/order.hpp"
 #include "runner/data/records.hpp"
 #include "runner/data/row_targets.hpp"
 #include "runner/data/table_data.hpp"

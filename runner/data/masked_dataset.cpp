@@ -1,5 +1,4 @@
-#include "runner/data/masked_dataset.hpp"
-
+// Samples of masked language modelling.
 #include <algorithm>
 #include <cmath>
 

@@ -32,17 +32,22 @@ std::string ParquetRecords::place_of(size_t end) const { return fmt::format("{},
 
 void ParquetRecords::for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const {
   bool more = true;
+  FaultyRows faulty;
+  size_t row = part.begin;
+  const auto here = [&] { return place_of(row); };
   for (auto group = std::ranges::lower_bound(first_rows_, part.begin); more && *group < part.end; ++group) {
-    size_t row = *group;
+    row = *group;
     file_->for_each(group - first_rows_.begin(), [&](const ParquetRow& record) {
       ++row;
       try {
-        return more = use(record, row);
+        more = use(record, row);
       } catch (const Error& error) {
-        throw Error(error.code(), fmt::format("{}, row {}: {}", path_.string(), row, error.what()));
+        faulty.add(Error(error.code(), fmt::format("{}: {}", here(), error.what())), here);
       }
+      return more = more && !faulty.enough();
     });
   }
+  faulty.raise(/*all=*/row >= size());
 }
 
 }  // namespace runner

@@ -27,10 +27,10 @@ void take_columns(const std::string& path, const ParquetFile& file, const TableR
       throw usage_error("{}: there are {} columns, and {} has {}", path, names.size(), table.files.front().path,
                         table.columns.size());
   }
-  for (auto& column : table.columns) {
-    const auto found = std::ranges::find(file.columns(), column.name, &ParquetFile::Column::name);
-    column.numeric =
-        column.numeric && found->number && std::ranges::find(reading.as_text, column.name) == reading.as_text.end();
+  table.index_columns();
+  for (const auto& own : file.columns()) {
+    auto& column = table.columns[table.indices.at(own.name)];
+    column.numeric = column.numeric && own.number && !reading.as_text.contains(column.name);
   }
 }
 
@@ -90,13 +90,20 @@ Table read_parquet(const std::vector<std::string>& paths, const TableReading& re
     take_columns(path, *files.back(), reading, table);
     table.files.push_back({.path = path});
   }
+  FaultyRows faulty;
+  bool more = true;
   for (size_t f = 0; f < files.size(); ++f)
-    for (int64_t group = 0; group < files[f]->row_groups(); ++group)
+    for (int64_t group = 0; more && group < files[f]->row_groups(); ++group)
       files[f]->for_each(group, [&](const ParquetRow& row) {
-        const int64_t number = ++table.files[f].rows;
-        add_row(row, reading, fmt::format("{}, row {}", paths[f], number), table);
-        return true;
+        const auto place = fmt::format("{}, row {}", paths[f], ++table.files[f].rows);
+        try {
+          add_row(row, reading, place, table);
+        } catch (const Error& error) {
+          faulty.add(error, [&] { return place; });
+        }
+        return more = !faulty.enough();
       });
+  faulty.raise(/*all=*/more);
   return table;
 }
 

@@ -7,7 +7,6 @@
 #include "runner/base/xxh3.hpp"
 #include "runner/chat/layouts.hpp"
 #include "runner/chat/loss_spans.hpp"
-#include "runner/data/chat_templates.hpp"
 #include "runner/data/plugin/source.hpp"
 #include "runner/data/tokenizers.hpp"
 
@@ -17,17 +16,22 @@ namespace {
 
 using chat::Conversation;
 
-/// Whether the byte ranges of a token and of a span overlap. Both lists are in order, so spans are left behind.
+/// Whether the byte ranges of a token and of a span overlap. Both lists are in order, so spans are left behind. A token of the text
+/// without bytes, such as a space that the tokenizer writes at one of its ends, is taken for the byte there.
 class Supervised {
  public:
-  explicit Supervised(const std::vector<chat::ByteSpan>& spans) : spans_(spans) {}
+  explicit Supervised(const chat::SupervisedText& text)
+      : spans_(text.spans), last_byte_(std::max<size_t>(text.text.size(), 1) - 1) {}
   bool operator()(const Token& token) {
-    while (next_ < spans_.size() && spans_[next_].end <= token.begin) ++next_;
-    return next_ < spans_.size() && spans_[next_].begin < token.end && token.begin < token.end;
+    if (token.added) return false;
+    const size_t begin = std::min(token.begin, last_byte_);
+    while (next_ < spans_.size() && spans_[next_].end <= begin) ++next_;
+    return next_ < spans_.size() && spans_[next_].begin < std::max(token.end, begin + 1);
   }
 
  private:
   const std::vector<chat::ByteSpan>& spans_;
+  size_t last_byte_;
   size_t next_ = 0;
 };
 
@@ -100,7 +104,7 @@ class LayoutReader final : public RecordReader {
   /// `whole_text`: the tokenizer's special tokens are added around it. A template has written those of messages.
   Document encode(const chat::SupervisedText& text, bool whole_text) const {
     Document document;
-    Supervised supervised(text.spans);
+    Supervised supervised(text);
     for (const auto& token : tokenizer_->encode_with_offsets(text.text, whole_text)) {
       document.tokens.push_back(token.id);
       document.supervised.push_back(supervised(token) && !(masks_ && tokenizer_->is_special(token.id)));

@@ -7,9 +7,13 @@
 #include "runner/config/recipe.hpp"
 #include "runner/data/document_file.hpp"
 #include "runner/data/records.hpp"
+#include "runner/data/token_parts.hpp"
 #include "runner/tokenizers/tokenizer.hpp"
 
 namespace runner {
+
+/// Changes when the same records get other targets. Since 2, tokens of white space are learned also if the tokenizer trims their offsets.
+constexpr int targets_version = 2;
 
 class RecordReader {
  public:
@@ -37,5 +41,11 @@ std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const
 /// The reader for data.layout with another tokenizer than that of `data`.
 std::unique_ptr<RecordReader> make_record_reader(const Recipe::Data& data, const std::vector<std::string>& files,
                                                  std::unique_ptr<Tokenizer> tokenizer);
+
+/// The parts of `files` of a format of records, in order. Memory is bounded by the marks of a part for each call of make(), which throws
+/// Error(usage) for a bad record.
+std::unique_ptr<TokenParts> record_parts(const Recipe::Data& data, const std::vector<std::string>& files,
+                                         std::shared_ptr<const RecordReader> reader, const std::string& cache_dir,
+                                         PartBytes part_bytes);
 
 }  // namespace runner

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "runner/base/error.hpp"
-#include "runner/data/csv_records.hpp"
+#include "runner/data/csv_reader.hpp"
 #include "runner/data/json_records.hpp"
 #include "runner/data/parquet_records.hpp"
-#include "runner/data/plugin/records.hpp"
+#include "runner/data/plugin/source.hpp"
 #include "runner/data/table.hpp"
 
 namespace runner {
@@ -21,6 +21,21 @@ JsonRecord id_of_cell(const std::string& cell) {
 }
 
 }  // namespace
+
+void FaultyRows::add(const Error& error, const std::function<std::string()>& place) {
+  if (error.code() != ExitCode::usage) throw error;
+  if (!first_) first_ = error;
+  places_.push_back(place());
+}
+
+bool FaultyRows::enough() {
+  constexpr int64_t looked_at = 1000;
+  return first_ && (places_.size() > and_more_named || rows_++ >= looked_at);
+}
+
+void FaultyRows::raise(bool all) const {
+  if (first_) throw usage_error("{}{}", first_->what(), and_more(places_, std::ssize(places_), all));
+}
 
 std::string digits_of(const JsonRecord& number) {
   if (number.is_number_integer()) return number.dump();
@@ -58,7 +73,7 @@ std::vector<JsonRecord> record_ids(const Recipe::Data& data, const std::vector<s
 }
 
 std::unique_ptr<Records> open_records(const Recipe::Data& data, const fs::path& path) {
-  if (data.is_plugin()) return std::make_unique<PluginRecords>(data, path);
+  if (data.is_plugin()) return open_plugin_records(data, path);
   if (data.format == "parquet") return std::make_unique<ParquetRecords>(path);
   if (data.format == "csv") return std::make_unique<CsvRecords>(path, data.delimiter);
   RUNNER_CHECK(data.format == "jsonl", "data.format = {}", data.format);

@@ -3,9 +3,11 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/config/recipe.hpp"
 
@@ -13,6 +15,22 @@ namespace runner {
 
 /// A record keeps the order of its keys: chat templates print tools and arguments in that order.
 using JsonRecord = nlohmann::ordered_json;
+
+/// The rows of a file that have mistakes. Reading goes on behind the first one for some rows, so that its message can count the others.
+class FaultyRows {
+ public:
+  /// Keeps the mistake of a row. Throws an error again that is not the user's. `place`: "FILE:LINE" of the row.
+  void add(const Error& error, const std::function<std::string()>& place);
+  /// Whether enough rows were read. Called before each row.
+  bool enough();
+  /// Throws the first mistake, if there is one. `all`: no row is left.
+  void raise(bool all) const;
+
+ private:
+  std::optional<Error> first_ = {};
+  std::vector<std::string> places_ = {};
+  int64_t rows_ = 0;  ///< behind the first mistake
+};
 
 /// Functions may be called from several threads.
 class Records {
@@ -31,6 +49,7 @@ class Records {
   virtual std::vector<Range> parts(size_t bytes) const = 0;
   /// Calls use(record, the number behind it) for each record of a range of parts(), in order, until it returns false. Throws
   /// Error(usage) with file and place if a record cannot be read; an Error of `use` gets file and place in front of its message.
+  /// Error(usage) is thrown after some more records, for which `use` may be called, and counts their mistakes.
   virtual void for_each(Range part, const std::function<bool(const JsonRecord&, size_t end)>& use) const = 0;
   /// The place of the record in front of a number that for_each() has given: "data/chat.jsonl:17". May read the file again.
   virtual std::string place_of(size_t end) const = 0;

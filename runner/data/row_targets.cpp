@@ -17,14 +17,13 @@ std::vector<float> encode(const Recipe::Data& data, const TableSchema::Target& t
   const auto& column = column_of(table, target.column);
   const auto index = class_indices(target.classes);
   std::vector<float> values;
+  std::vector<int64_t> refused;  // rows
   for (const auto row : rows) {
     const auto at = static_cast<size_t>(row);
     if (type == "number") {
       const auto number = number_in(column, row);
-      if (!number)
-        throw usage_error("{}: `{}` is not a number in the column `{}`", table.place(row), column.texts[at],
-                          column.name);
-      values.push_back(static_cast<float>((*number - target.mean) / target.scale));
+      if (!number) refused.push_back(row);
+      values.push_back(standardized(table, column, row, number.value_or(target.mean), target.mean, target.scale));
       continue;
     }
     const auto found = index.find(cell_text(column, at));
@@ -35,13 +34,20 @@ std::vector<float> encode(const Recipe::Data& data, const TableSchema::Target& t
       continue;
     }
     if (found == index.end())
-      throw usage_error(
-          "{}: the class `{}` of `{}` is not {}{}", table.place(row), cell_text(column, at), column.name,
-          data.labels.empty() ? "in the training rows" : "one of " + join(data.labels, ", "),
-          data.validation_fraction && data.labels.empty() ? "; another data.validation_fraction may help" : "");
-    values.push_back(static_cast<float>(found->second));
+      refused.push_back(row);
+    else
+      values.push_back(static_cast<float>(found->second));
   }
-  return values;
+  if (refused.empty()) return values;
+  const auto text = cell_text(column, static_cast<size_t>(refused.front()));
+  const auto place = table.place(refused.front()), more = and_more(table, refused);
+  if (type == "number")
+    throw usage_error("{}: `{}` is not a number in the column `{}`{}{}", place, text, column.name, more,
+                      decimal_hint(text, column.decimal));
+  throw usage_error(
+      "{}: the class `{}` of `{}` is not {}{}{}", place, text, column.name,
+      data.labels.empty() ? "in the training rows" : "one of " + join(data.labels, ", "), more,
+      data.validation_fraction && data.labels.empty() ? "; another data.validation_fraction may help" : "");
 }
 
 }  // namespace
@@ -78,6 +84,18 @@ const TableColumn& column_of(const Table& table, const std::string& name) {
 std::optional<double> number_in(const TableColumn& column, int64_t row) {
   const auto at = static_cast<size_t>(row);
   return column.numeric ? std::optional(column.numbers[at]) : cell_number(column.texts[at], column.decimal);
+}
+
+float standardized(const Table& table, const TableColumn& column, int64_t row, double number, double mean,
+                   double scale) {
+  const double distance = number - mean;
+  const auto value = static_cast<float>(std::isfinite(distance) ? distance / scale : number / scale - mean / scale);
+  if (!std::isinf(value)) return value;
+  throw usage_error(
+      "{}: `{}` is {}, and the model computes with numbers of at most 3.4e38: divide the column{}, or add it to "
+      "data.drop",
+      table.place(row), column.name, cell_text(column, static_cast<size_t>(row)),
+      mean == 0 && scale == 1 ? ", standardize it (data.standardize)" : "");
 }
 
 std::string cell_text(const TableColumn& column, size_t row) {

@@ -34,6 +34,9 @@ class RowTargets {
 const TableColumn& column_of(const Table& table, const std::string& name);
 /// The number in a cell that is not missing. A column with one text has texts in all its cells.
 std::optional<double> number_in(const TableColumn& column, int64_t row);
+/// (number - mean) / scale. Throws Error(usage) with the place of the cell if this is too great for fp32.
+float standardized(const Table& table, const TableColumn& column, int64_t row, double number, double mean,
+                   double scale);
 /// A cell as the schema writes it; "": it is missing.
 std::string cell_text(const TableColumn& column, size_t row);
 std::map<std::string, int32_t> class_indices(const std::vector<std::string>& values);

@@ -6,10 +6,10 @@
 #include "runner/base/error.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/base/utf8.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/data/cache.hpp"
-#include "runner/data/chat_templates.hpp"
-#include "runner/data/data_sources.hpp"
+#include "runner/data/data.hpp"
 #include "runner/data/record_reader.hpp"
 #include "runner/data/source_files.hpp"
 #include "runner/data/tokenizers.hpp"
@@ -63,6 +63,7 @@ class TrainingLines final : public sentencepiece::SentenceIterator {
       });
   }
   size_t bytes() const { return bytes_; }
+  const std::vector<std::string>& lines() const { return lines_; }
   bool done() const override { return at_ >= lines_.size(); }
   void Next() override { ++at_; }
   const std::string& value() const override { return lines_[at_]; }
@@ -87,6 +88,8 @@ class TrainingLines final : public sentencepiece::SentenceIterator {
   size_t bytes_ = 0, seen_ = 0, stride_ = 1, at_ = 0;
 };
 
+constexpr float character_coverage = 0.99995f;
+
 /// Options for a lossless model: rare characters, also line ends, become tokens of bytes, and there is no normalisation
 /// and no added space.
 std::map<std::string, std::string> training_options(const Recipe::Data& data) {
@@ -95,7 +98,7 @@ std::map<std::string, std::string> training_options(const Recipe::Data& data) {
                                              {"byte_fallback", "true"},
                                              {"split_digits", "true"},
                                              {"allow_whitespace_only_pieces", "true"},
-                                             {"character_coverage", "0.99995"},
+                                             {"character_coverage", fmt::format("{}", character_coverage)},
                                              {"normalization_rule_name", "identity"},
                                              {"remove_extra_whitespaces", "false"},
                                              {"add_dummy_prefix", "false"},
@@ -110,22 +113,77 @@ std::unique_ptr<RecordReader> reader_of_texts(const Recipe::Data& data) {
   return make_record_reader(data, data.train, make_bytes_tokenizer());
 }
 
-std::string train(const Recipe::Data& data, const std::map<std::string, std::string>& options) {
+TrainingLines lines_of(const Recipe::Data& data) {
   TrainingLines lines;
   for (const auto& [name, source, weight, epochs, format] : sources_of(data)) {
     const auto reader = source.has_records() ? reader_of_texts(source) : nullptr;
     for (const auto& file : source.train)
       reader ? lines.add_records(*open_records(source, file), *reader) : lines.add_text_file(file);
   }
+  return lines;
+}
+
+/// Throws Error(usage) if the vocabulary has no room for the characters that the trainer requires: those that make up character_coverage
+/// of the lines, the most frequent first. Tabs do not count, and neither do markers, for which the trainer writes tabs.
+void check_vocabulary(const Recipe::Data& data, const TrainingLines& lines) {
+  const auto markers = markers_of_template(data);
+  std::map<char32_t, int64_t> counts;
+  int64_t all = 0;
+  for (auto line : lines.lines()) {
+    if (line.find("\u2585") != std::string::npos) continue;  // the trainer skips them
+    for (const auto& marker : markers)
+      for (size_t at = 0; (at = line.find(marker, at)) != std::string::npos;) line.replace(at, marker.size(), "\t");
+    for (size_t at = 0; at < line.size() && at + unicode::length_of(line[at]) <= line.size();) {
+      const auto character = unicode::next(line, at);
+      if (character == 0) continue;
+      ++counts[character == ' ' ? U'\u2581' : character];
+      ++all;
+    }
+  }
+  std::vector<std::pair<int64_t, bool>> sorted;  // the bool: it is a tab, which is the first of equally frequent ones
+  for (const auto& [character, count] : counts) sorted.emplace_back(count, character == '\t');
+  std::ranges::sort(sorted, std::greater());
+  int64_t covered = 0, needed = 3 + 256 + std::ssize(markers);  // special tokens and bytes
+  for (const auto& [count, is_tab] : sorted) {
+    if (static_cast<float>(1.0 * static_cast<double>(covered) / static_cast<double>(all)) >= character_coverage) break;
+    covered += count;
+    needed += !is_tab;
+  }
+  if (*data.tokenizer_vocab_size < needed)
+    throw usage_error(
+        "data.tokenizer_vocab_size = {} is too small: the texts need at least {} tokens, for their characters, for "
+        "bytes, and special ones",
+        *data.tokenizer_vocab_size, needed);
+}
+
+/// The end of a message about data.tokenizer_vocab_size, made from the message of the trainer.
+std::string vocabulary_mistake(const std::string& message) {
+  constexpr std::string_view most = "Please set it to a value <= ";
+  const auto at = message.find(most);
+  if (at == std::string::npos) return ": " + message;
+  auto number = message.substr(at + most.size());
+  number.resize(std::min(number.size(), number.find_first_not_of("0123456789")));
+  return fmt::format(" is too large: the texts give at most {} tokens", number);
+}
+
+std::string train(const Recipe::Data& data, const std::map<std::string, std::string>& options) {
+  auto lines = lines_of(data);
+  check_vocabulary(data, lines);
   log::info("training a SentencePiece model of {} tokens on {} of text; this is done once", *data.tokenizer_vocab_size,
             format_bytes(static_cast<double>(lines.bytes())));
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train({options.begin(), options.end()}, &lines, &model);
-  if (!status.ok()) throw usage_error("data.tokenizer_vocab_size = {}: {}", *data.tokenizer_vocab_size, reason(status));
+  if (!status.ok())
+    throw usage_error("data.tokenizer_vocab_size = {}{}", *data.tokenizer_vocab_size,
+                      vocabulary_mistake(reason(status)));
   return model;
 }
 
 }  // namespace
+
+void check_trained_vocabulary(const Recipe::Data& data) {
+  if (data.tokenizer_vocab_size) check_vocabulary(data, lines_of(data));
+}
 
 fs::path trained_sentencepiece(const Recipe::Data& data, const std::string& cache_dir) {
   if (!data.tokenizer_vocab_size)

@@ -1,5 +1,4 @@
-#include "runner/data/streamed_dataset.hpp"
-
+// Samples of data that are tokenised while the training runs (data.streaming).
 #include <algorithm>
 #include <mutex>
 #include <shared_mutex>
@@ -7,6 +6,7 @@
 #include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
 #include "runner/data/composite_dataset.hpp"
+#include "runner/data/stream_dataset.hpp"
 
 namespace runner {
 

@@ -8,12 +8,9 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
-#include "runner/data/column_advice.hpp"
-#include "runner/data/data_sources.hpp"
-#include "runner/data/label_table.hpp"
+#include "runner/data/data.hpp"
+#include "runner/data/order.hpp"
 #include "runner/data/plugin/source.hpp"
-#include "runner/data/random_split.hpp"
-#include "runner/data/record_table.hpp"
 #include "runner/data/records.hpp"
 #include "runner/data/row_targets.hpp"
 #include "runner/data/source_files.hpp"
@@ -24,7 +21,7 @@ namespace runner {
 namespace {
 
 TableReading reading_of(const Recipe::Data& data) {
-  return {.as_text = data.categorical,
+  return {.as_text = {data.categorical.begin(), data.categorical.end()},
           .targets = data.target,
           .missing_values = data.missing_values,
           .delimiter = data.delimiter,
@@ -75,7 +72,7 @@ Table read_other_table(const Recipe::Data& data, const std::vector<std::string>&
   if (data.labels_texts()) return read_labels(data, files);
   auto reading = reading_of(data);
   const auto texts = schema.text_columns();
-  reading.as_text.insert(reading.as_text.end(), texts.begin(), texts.end());
+  reading.as_text.insert(texts.begin(), texts.end());
   auto records = data;
   if (!data.is_plugin()) records.format = format_of(files);
   if (data.is_plugin() || records.format == "jsonl") return read_record_table(records, files, reading);
@@ -251,18 +248,21 @@ class TableDataset final : public Dataset {
   static EncodedFeature encode(const TableSchema::Feature& feature, const Table& table, const TableColumn& column,
                                const std::vector<int64_t>& rows) {
     EncodedFeature encoded;
+    std::vector<int64_t> refused;  // rows
     if (!feature.categorical) {
       for (const auto row : rows) {
         const bool missing = column.missing(static_cast<size_t>(row));
         const auto given = missing ? std::optional(feature.fill) : number_in(column, row);
-        if (!given)
-          throw usage_error("{}: `{}` is `{}`, and the training data have numbers in this column", table.place(row),
-                            column.name, column.texts[static_cast<size_t>(row)]);
-        const double number = *given;
-        encoded.numbers.push_back(static_cast<float>((number - feature.mean) / feature.scale));
+        if (!given) refused.push_back(row);
+        const double number = given.value_or(feature.mean);
+        encoded.numbers.push_back(standardized(table, column, row, number, feature.mean, feature.scale));
         if (feature.marks_missing) encoded.missing.push_back(missing);
       }
-      return encoded;
+      if (refused.empty()) return encoded;
+      const auto& text = column.texts[static_cast<size_t>(refused.front())];
+      throw usage_error("{}: `{}` is `{}`, and the training data have numbers in this column{}{}",
+                        table.place(refused.front()), column.name, text, and_more(table, refused),
+                        decimal_hint(text, column.decimal));
     }
     const auto index = class_indices(feature.categories);
     for (const auto row : rows)
@@ -320,12 +320,12 @@ namespace {
 /// Throws Error(usage) for a missing cell if training had none.
 void refuse_missing(const Recipe::Data& data, const TableSchema& schema, const Table& table) {
   if (data.missing == "mean") return;
+  const auto rows = all_rows(table);
   for (const auto& feature : schema.features)
     if (const auto* column = table.find(feature.column))
-      for (int64_t row = 0; row < table.rows(); ++row)
-        if (column->missing(static_cast<size_t>(row)))
-          throw usage_error("{}: `{}` is missing, and the training had no missing cells: data.missing is \"{}\"",
-                            table.place(row), column->name, data.missing);
+      if (const auto missing = rows_without(*column, rows); !missing.empty())
+        throw usage_error("{}: `{}` is missing{}, and the training had no missing cells: data.missing is \"{}\"",
+                          table.place(missing.front()), column->name, and_more(table, missing), data.missing);
 }
 
 }  // namespace
@@ -360,22 +360,50 @@ bool has_one_value(const TrainingTable& training, const TableColumn& column) {
   });
 }
 
-/// Notes about columns of texts that may be meant as something else than categories.
-std::vector<std::string> text_notes(const TrainingTable& training) {
+/// Whether all training rows, of which there are some, have the same value in two columns.
+bool are_equal(const TrainingTable& training, const TableColumn& a, const TableColumn& b) {
+  constexpr size_t few = 10;
+  return training.rows.size() >= few && std::ranges::all_of(training.rows, [&](int64_t row) {
+           const auto at = static_cast<size_t>(row);
+           return cell_text(a, at) == cell_text(b, at);
+         });
+}
+
+/// The first names, and how many more there are.
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr size_t named = 10;
+  if (names.size() <= named) return join(names, ", ");
+  return fmt::format("{} and {} more", join({names.begin(), names.begin() + named}, ", "), names.size() - named);
+}
+
+/// Notes about columns that may be meant in another way than they are used.
+std::vector<std::string> column_notes(const TrainingTable& training) {
   std::vector<std::string> notes;
-  const auto advice_for = [&](const std::string& name) {
-    const auto& column = *training.table.find(name);
-    return column.numeric ? std::string() : column_advice(training.table, column, training.rows);
-  };
   for (const auto& feature : training.schema.features) {
-    const auto advice = feature.categorical ? advice_for(feature.column) : std::string();
+    const auto& column = *training.table.find(feature.column);
+    const auto advice =
+        column.numeric == feature.categorical ? "" : column_advice(training.table, column, training.rows);
     const auto count = feature.categories.size();
-    if (!advice.empty())
-      notes.push_back(fmt::format("the column `{}` becomes {}: {}", feature.column,
-                                  count == 1 ? "1 category" : fmt::format("{} categories", count), advice));
+    const auto kind = !feature.categorical ? "a number"
+                      : count == 1         ? "1 category"
+                                           : fmt::format("{} categories", count);
+    if (!advice.empty()) notes.push_back(fmt::format("the column `{}` becomes {}: {}", feature.column, kind, advice));
+    for (const auto& target : training.schema.targets)
+      if (are_equal(training, column, *training.table.find(target.column)))
+        notes.push_back(
+            fmt::format("the column `{}` equals the target `{}` in all training rows, so the model finds the answer "
+                        "there; if rows to predict do not have it, add it to data.drop",
+                        feature.column, target.column));
   }
   for (const auto& target : training.schema.targets) {
-    const auto advice = target.classes.empty() ? std::string() : advice_for(target.column);
+    const auto& column = *training.table.find(target.column);
+    const auto advice =
+        target.classes.empty() || column.numeric ? "" : column_advice(training.table, column, training.rows);
+    if (target.classes.empty() && !column.code.empty())
+      notes.push_back(
+          fmt::format("the target `{}` is a number, and `{}` is written as codes are; if it is a class, set "
+                      "train.loss = \"cross_entropy\"",
+                      target.column, column.code));
     if (!advice.empty())
       notes.push_back(fmt::format("the target `{}` has {} classes: {}", target.column, target.classes.size(), advice));
   }
@@ -387,7 +415,7 @@ std::vector<std::string> text_notes(const TrainingTable& training) {
 std::vector<std::string> table_notes(const Recipe::Data& data) {
   const auto training = training_table(data);
   const auto& schema = training->schema;
-  auto notes = text_notes(*training);
+  auto notes = column_notes(*training);
   std::vector<std::string> marked, constant;
   for (const auto& feature : schema.features) {
     if (feature.marks_missing) marked.push_back(feature.column);
@@ -396,10 +424,10 @@ std::vector<std::string> table_notes(const Recipe::Data& data) {
   }
   if (!marked.empty())
     notes.push_back(
-        fmt::format("missing cells get the mean of their column, and a feature that says so: {}", join(marked, ", ")));
+        fmt::format("missing cells get the mean of their column, and a feature that says so: {}", first_names(marked)));
   if (!constant.empty())
     notes.push_back(
-        fmt::format("columns with the same value in all training rows teach nothing: {}", join(constant, ", ")));
+        fmt::format("columns with the same value in all training rows teach nothing: {}", first_names(constant)));
   const auto unknown = data.validation.empty() ? unknown_categories(schema, training->table, training->validation_rows)
                                                : unknown_in_validation(data, schema);
   if (!unknown.empty()) notes.push_back("data.validation: " + unknown);

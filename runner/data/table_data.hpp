@@ -9,7 +9,8 @@
 
 namespace runner {
 
-/// The table of data.train, or of the texts with labels of all data.sources, its rows for training and, with data.validation_fraction, for validation, and what the former teach.
+/// The table of data.train, or of the texts with labels of all data.sources, its rows for training and, with
+/// data.validation_fraction, for validation, and what the former teach.
 struct TrainingTable {
   Table table = {};
   std::vector<int64_t> rows = {}, validation_rows = {};  ///< sorted
@@ -20,8 +21,9 @@ struct TrainingTable {
   std::vector<int64_t> of_source(const std::vector<int64_t>& rows, size_t source) const;
 };
 
-/// Reads and learns; of texts with labels, the labels. The result of the last call is kept, and returned again for the same settings and files. The rows for
-/// validation are drawn at random, always the same ones of the same number of rows. Throws Error(usage).
+/// Reads and learns; of texts with labels, the labels. The result of the last call is kept, and returned again for the
+/// same settings and files. The rows for validation are drawn at random, always the same ones of the same number of
+/// rows. Throws Error(usage).
 std::shared_ptr<const TrainingTable> training_table(const Recipe::Data& data);
 
 /// The table of data.validation, and its usable rows. `schema`: that of the training data, which knows the columns of texts.
@@ -39,7 +41,7 @@ std::unique_ptr<Dataset> open_table(const Recipe::Data& data, Split split, const
 InputData open_table_inputs(const Recipe::Data& data, const std::vector<std::string>& files,
                             const nlohmann::json& learned);
 
-/// Notes about missing cells and categories.
+/// Notes about missing cells, categories, and columns that look like ids, codes or the target.
 std::vector<std::string> table_notes(const Recipe::Data& data);
 
 /// Notes about the files of data.validation, for a model that learned `learned` from other data. Data that are no table have none.

@@ -8,8 +8,8 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
-#include "runner/data/column_advice.hpp"
 #include "runner/data/row_targets.hpp"
+#include "runner/data/table_data.hpp"
 
 namespace runner {
 
@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t categories_most = 1000, classes_asked_most = 20;
+constexpr size_t classes_asked_most = 20;
 
 const TableColumn& column_named(const Table& table, const std::string& key, const std::string& name) {
   if (const auto* column = table.find(name)) return *column;
@@ -60,14 +60,23 @@ std::string advice_for(const Table& table, const TableColumn& column, std::span<
   return advice.empty() ? otherwise : advice;
 }
 
+/// "; ADVICE" of column_advice(), or nothing.
+std::string and_advice(const Table& table, const TableColumn& column, std::span<const int64_t> rows) {
+  const auto advice = advice_for(table, column, rows, "");
+  return advice.empty() ? "" : "; " + advice;
+}
+
 }  // namespace
 
 ColumnMoments moments_of(const TableColumn& column, std::span<const int64_t> rows) {
   ColumnMoments moments;
   int64_t count = 0;
-  double squares = 0;
+  double squares = 0, greatest = 0;
+  for (const auto row : rows) greatest = std::fmax(greatest, std::abs(column.numbers[static_cast<size_t>(row)]));
+  // A power of two, which changes no digit: squares neither overflow nor vanish.
+  const double unit = greatest > 0 ? std::ldexp(1.0, std::ilogb(greatest)) : 1;
   for (const auto row : rows) {  // Welford (1962)
-    const double number = column.numbers[static_cast<size_t>(row)];
+    const double number = column.numbers[static_cast<size_t>(row)] / unit;
     if (std::isnan(number)) {
       ++moments.missing;
       continue;
@@ -76,7 +85,8 @@ ColumnMoments moments_of(const TableColumn& column, std::span<const int64_t> row
     moments.mean += distance / static_cast<double>(++count);
     squares += distance * (number - moments.mean);
   }
-  if (count > 0) moments.deviation = std::sqrt(squares / static_cast<double>(count));
+  moments.mean *= unit;
+  if (count > 0) moments.deviation = std::min(greatest, unit * std::sqrt(squares / static_cast<double>(count)));
   return moments;
 }
 
@@ -104,6 +114,28 @@ TableSchema::Feature learn_feature(const Recipe::Data& data, const Table& table,
   return feature;
 }
 
+/// Refuses a target of texts that are meant as amounts: nearly all cells are numbers, with any decimal sign, and there are many.
+void refuse_broken_numbers(const Table& table, const TableColumn& column, std::span<const int64_t> rows) {
+  std::set<std::string> values;
+  size_t cells = 0, numbers = 0;
+  for (const auto row : rows) {
+    const auto at = static_cast<size_t>(row);
+    if (column.missing(at)) continue;
+    ++cells;
+    const auto& text = column.texts[at];
+    if (!cell_number(text, '.') && !cell_number(text, ',')) continue;
+    ++numbers;
+    values.insert(text);
+  }
+  const bool many = values.size() > classes_asked_most || (numbers > 4 && values.size() * 2 > numbers);
+  const auto advice = many && numbers * 5 > cells * 4 ? column_advice(table, column, rows) : "";
+  if (!advice.empty())
+    throw usage_error(
+        "data.target: the column `{}` has amounts, but not all cells are numbers: {}. For classes, set train.loss = "
+        "\"cross_entropy\"",
+        column.name, advice);
+}
+
 /// data.target_type, or what the target columns are if it is "auto".
 std::string target_type_of(const Recipe::Data& data, const Table& table, std::span<const int64_t> rows) {
   if (data.target_type != "auto") return data.target_type;
@@ -112,8 +144,9 @@ std::string target_type_of(const Recipe::Data& data, const Table& table, std::sp
     if (const auto& column = column_named(table, "data.target", name); !column.numeric && data.target.size() > 1)
       throw usage_error(
           "data.target: the column `{}` has texts; of several targets, each is a number, or has two values with "
-          "train.loss = \"bce\"",
-          name);
+          "train.loss = \"bce\"{}",
+          name, and_advice(table, column, rows));
+  if (!first.numeric) refuse_broken_numbers(table, first, rows);
   if (!first.numeric) return "class";
   if (data.target.size() > 1) return "number";
   const auto values = values_of(first, rows, false);
@@ -243,17 +276,25 @@ std::vector<double> target_scales(const json& learned) {
   return scales;
 }
 
+std::vector<int64_t> rows_without(const TableColumn& column, std::span<const int64_t> rows) {
+  std::vector<int64_t> list;
+  std::ranges::copy_if(rows, std::back_inserter(list),
+                       [&](int64_t row) { return column.missing(static_cast<size_t>(row)); });
+  return list;
+}
+
 void leave_out_missing(const Recipe::Data& data, const Table& table, std::vector<int64_t>& rows) {
   std::erase_if(rows, [&](int64_t row) {
     for (const auto& column : table.columns) {
+      if (!column.missing(static_cast<size_t>(row)) || contains(data.drop, column.name)) continue;
       const bool target = contains(data.target, column.name);
-      if (contains(data.drop, column.name) || !column.missing(static_cast<size_t>(row))) continue;
       if (data.missing == "drop") return true;
+      const auto more = target || data.missing == "error" ? and_more(table, rows_without(column, rows)) : "";
       if (target)
-        throw usage_error("{}: the target `{}` is missing; data.missing = \"drop\" leaves such rows out",
-                          table.place(row), column.name);
+        throw usage_error("{}: the target `{}` is missing{}; data.missing = \"drop\" leaves such rows out",
+                          table.place(row), column.name, more);
       if (data.missing == "error")
-        throw usage_error("{}: `{}` is missing, and data.missing is \"error\"", table.place(row), column.name);
+        throw usage_error("{}: `{}` is missing{}, and data.missing is \"error\"", table.place(row), column.name, more);
     }
     return false;
   });
@@ -273,6 +314,50 @@ TableSchema learn_schema(const Recipe::Data& data, const Table& table, std::span
   if (schema.features.empty() && !data.labels_texts())
     throw usage_error("data.drop: no column is left: {} has {}", table.files.front().path, join(table.names(), ", "));
   return schema;
+}
+
+namespace {
+
+/// Kind and number of features.
+void add_use(const TableSchema& schema, ColumnSummary& summary) {
+  const auto feature = std::ranges::find(schema.features, summary.name, &TableSchema::Feature::column);
+  const auto target = std::ranges::find(schema.targets, summary.name, &TableSchema::Target::column);
+  if (feature != schema.features.end()) {
+    summary.kind = feature->categorical ? "categories" : "number";
+    summary.features = feature->width();
+  } else if (target == schema.targets.end()) {
+    summary.kind = "left out";
+  } else if (target->classes.empty()) {
+    summary.kind = "target: number";
+  } else {
+    summary.kind = fmt::format("target: {} classes", target->classes.size());
+  }
+}
+
+}  // namespace
+
+std::vector<ColumnSummary> table_summary(const Recipe::Data& data) {
+  constexpr size_t examples_most = 3;
+  const auto training = training_table(data);
+  std::vector<ColumnSummary> list;
+  for (const auto& column : training->table.columns) {
+    ColumnSummary summary{.name = column.name};
+    add_use(training->schema, summary);
+    for (const auto row : training->rows) {
+      const auto at = static_cast<size_t>(row);
+      summary.missing += column.missing(at);
+      if (summary.examples.size() == examples_most || column.missing(at)) continue;
+      if (auto text = cell_text(column, at); std::ranges::find(summary.examples, text) == summary.examples.end())
+        summary.examples.push_back(std::move(text));
+    }
+    if (column.numeric) {
+      const auto moments = moments_of(column, training->rows);
+      summary.mean = moments.mean;
+      summary.std = moments.deviation;
+    }
+    list.push_back(std::move(summary));
+  }
+  return list;
 }
 
 }  // namespace runner

@@ -5,6 +5,7 @@
 // JSON, so that data of a later time become the same numbers.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,9 @@ ColumnMoments moments_of(const TableColumn& column, std::span<const int64_t> row
 /// The numbers that targets were divided by, of Dataset::learned(); empty: they are not numbers of a table.
 std::vector<double> target_scales(const nlohmann::json& learned);
 
+/// The rows whose cells are missing in a column.
+std::vector<int64_t> rows_without(const TableColumn& column, std::span<const int64_t> rows);
+
 /// Removes the rows from `rows` that data.missing leaves out. Throws Error(usage) with the place of a row without a target or,
 /// with data.missing = "error", without a feature.
 void leave_out_missing(const Recipe::Data& data, const Table& table, std::vector<int64_t>& rows);
@@ -67,5 +71,18 @@ void leave_out_missing(const Recipe::Data& data, const Table& table, std::vector
 /// Learns from the rows of a table. Throws Error(usage) that begins with the recipe's key for a column that does not exist, for
 /// a target that does not fit data.target_type, or if target_type = "auto" cannot be decided.
 TableSchema learn_schema(const Recipe::Data& data, const Table& table, std::span<const int64_t> rows);
+
+/// A column of the training rows.
+struct ColumnSummary {
+  std::string name;
+  std::string kind = "";  ///< "number", "categories", "target: number", "target: 3 classes", or "left out"
+  int64_t features = 0;   ///< numbers of a row that it becomes
+  int64_t missing = 0;    ///< cells
+  std::optional<double> mean = {}, std = {};  ///< of numbers
+  std::vector<std::string> examples = {};     ///< the first different cells
+};
+
+/// The columns in the order of the file. Throws Error(usage) as training_table() does.
+std::vector<ColumnSummary> table_summary(const Recipe::Data& data);
 
 }  // namespace runner

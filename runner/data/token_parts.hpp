@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -80,5 +81,17 @@ size_t bytes_of(const TokenParts& parts, PartRange range);
 std::vector<PartRange> ranges_of(const TokenParts& parts, size_t bytes);
 /// The files of some parts. Without `progress`, they are made on one core and nothing is printed.
 std::vector<fs::path> make_range(const TokenParts& parts, PartRange range, TokenizingProgress* progress);
+
+/// Tokenises parts in the background, in order, with a lower priority than the training. The destructor ends this, and waits for at most
+/// 10 seconds. A part that is not complete is removed from the cache.
+class BackgroundTokenizing {
+ public:
+  explicit BackgroundTokenizing(std::shared_ptr<const TokenParts> parts);
+  ~BackgroundTokenizing();
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;  ///< the thread has it, too
+};
 
 }  // namespace runner

@@ -5,6 +5,7 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/device_request.hpp"
 #include "runner/devices/devices.hpp"
 
 namespace runner {
@@ -29,17 +30,8 @@ std::string write_indices(const std::vector<int>& indices) { return fmt::format(
 
 /// The request as the recipe has it, for messages.
 std::string write_request(const DeviceRequest& request) {
-  switch (request.kind) {
-    case Kind::automatic:
-      return "devices = \"auto\"";
-    case Kind::count:
-      return fmt::format("devices = {}", request.count);
-    case Kind::indices:
-      return "devices = " + write_indices(request.indices);
-    case Kind::free_count:
-      return request.count < 0 ? "devices = \"free:-1\"" : fmt::format("devices = \"free:{}\"", request.count);
-  }
-  return "";
+  const bool listed = request.kind == Kind::indices;
+  return "devices = " + (listed ? write_indices(request.indices) : write_devices(request));
 }
 
 void check_request(const DeviceRequest& request) {

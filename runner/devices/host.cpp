@@ -2,10 +2,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
+#include "runner/base/process_stat.hpp"
 #include "runner/base/text.hpp"
 #include "runner/devices/probes.hpp"
 
@@ -14,14 +13,6 @@ namespace runner {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The file's text, or nothing. A missing pseudo-file is not an error.
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path);
-  std::ostringstream out;
-  out << in.rdbuf();
-  return out.str();
-}
 
 /// The value of the first of these variables that is set; empty if none is.
 std::string first_of_environment(std::initializer_list<const char*> names) {
@@ -89,7 +80,7 @@ void each_ancestor(const fs::path& mount, const std::string& path, Visit visit) 
 Limits read_cgroups(const fs::path& root) {
   Limits limits;
   const fs::path mount = root / "sys/fs/cgroup";
-  for (const std::string& line : split(read_text(root / "proc/self/cgroup"), '\n')) {
+  for (const std::string& line : split(read_proc(root / "proc/self/cgroup"), '\n')) {
     // "0::/path" is the unified hierarchy, "4:cpu,cpuacct:/path" one of version 1.
     size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -100,22 +91,22 @@ Limits read_cgroups(const fs::path& root) {
     };
     if (controllers.empty()) {
       each_ancestor(mount, path, [&](const fs::path& group) {
-        auto quota = split(trim(read_text(group / "cpu.max")), ' ');
+        auto quota = split(trim(read_proc(group / "cpu.max")), ' ');
         if (quota.size() == 2) limits.cpu_quota(number(quota[0]), number(quota[1]));
-        limits.memory_use(number(read_text(group / "memory.max")), number(read_text(group / "memory.current")),
-                          number(field(read_text(group / "memory.stat"), "inactive_file", ' ')));
+        limits.memory_use(number(read_proc(group / "memory.max")), number(read_proc(group / "memory.current")),
+                          number(field(read_proc(group / "memory.stat"), "inactive_file", ' ')));
       });
     }
     if (has("cpu")) {
       each_ancestor(mount / controllers, path, [&](const fs::path& group) {
-        limits.cpu_quota(number(read_text(group / "cpu.cfs_quota_us")), number(read_text(group / "cpu.cfs_period_us")));
+        limits.cpu_quota(number(read_proc(group / "cpu.cfs_quota_us")), number(read_proc(group / "cpu.cfs_period_us")));
       });
     }
     if (has("memory")) {
       each_ancestor(mount / controllers, path, [&](const fs::path& group) {
-        limits.memory_use(number(read_text(group / "memory.limit_in_bytes")),
-                          number(read_text(group / "memory.usage_in_bytes")),
-                          number(field(read_text(group / "memory.stat"), "total_inactive_file", ' ')));
+        limits.memory_use(number(read_proc(group / "memory.limit_in_bytes")),
+                          number(read_proc(group / "memory.usage_in_bytes")),
+                          number(field(read_proc(group / "memory.stat"), "total_inactive_file", ' ')));
       });
     }
   }
@@ -127,18 +118,18 @@ Limits read_cgroups(const fs::path& root) {
 void read_host(const fs::path& root, Facts& facts) {
   const Limits limits = read_cgroups(root);
 
-  if (int allowed = count_cpu_list(field(read_text(root / "proc/self/status"), "Cpus_allowed_list", ':')))
+  if (int allowed = count_cpu_list(field(read_proc(root / "proc/self/status"), "Cpus_allowed_list", ':')))
     facts.cores = allowed;
   // A quota of 2.5 cores counts as 2, because a third busy thread would cause all three to be throttled.
   if (limits.cores < facts.cores) facts.cores = std::max(1, static_cast<int>(limits.cores));
 
-  const std::string memory = read_text(root / "proc/meminfo");
+  const std::string memory = read_proc(root / "proc/meminfo");
   facts.memory_bytes = std::min(number(field(memory, "MemTotal", ':')).value_or(0) * 1024, limits.memory);
   facts.memory_free_bytes = std::min(number(field(memory, "MemAvailable", ':')).value_or(0) * 1024, limits.memory_free);
 
-  facts.hostname = trim(read_text(root / "proc/sys/kernel/hostname"));
-  facts.kernel = trim(read_text(root / "proc/sys/kernel/osrelease"));
-  const std::string cpu = read_text(root / "proc/cpuinfo");
+  facts.hostname = trim(read_proc(root / "proc/sys/kernel/hostname"));
+  facts.kernel = trim(read_proc(root / "proc/sys/kernel/osrelease"));
+  const std::string cpu = read_proc(root / "proc/cpuinfo");
   facts.cpu = field(cpu, "model name", ':');
   const std::vector<std::string> flags = split(field(cpu, "flags", ':'), ' ');
   facts.avx2 = std::find(flags.begin(), flags.end(), "avx2") != flags.end();

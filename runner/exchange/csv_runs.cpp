@@ -1,6 +1,4 @@
 // Tables of metrics as runs.
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -109,8 +107,7 @@ class CsvTable {
                         file_, join(header_, ", "));
     id_ = column_of({"run", "run_id"});
     name_ = column_of({"name", "run_name"});
-    struct stat info {};
-    if (::stat(file.c_str(), &info) == 0) changed_ = static_cast<double>(info.st_mtime);
+    time_ = column_of({"wall time", "wall_time", "_timestamp"});
   }
 
   ForeignRuns read() {
@@ -126,6 +123,7 @@ class CsvTable {
       if (!step)
         throw usage_error("{}, row {}: the step \"{}\" is not a whole number of 64 bits", file_, i + 1, row[*step_]);
       auto& run = run_of(row);
+      if (time_) note_time(run.run, row[*time_]);
       if (is_long || of_tensorboard) {
         if (is_long && trim(row[*metric]).empty())
           throw usage_error("{}, row {}: the metric has no name", file_, i + 1);
@@ -165,11 +163,16 @@ class CsvTable {
       auto& run = found->second.run;
       run.origin = by ? place_.string() + "#" + id : place_.string();
       run.name = name_ ? row[*name_] : by ? id : place_.stem().string();
-      run.started = changed_;
-      run.ended = changed_;
-      run.times_of_file = true;
     }
     return found->second;
+  }
+
+  /// A table says when its points were written, or nothing: when the file was changed says nothing about the run.
+  static void note_time(ForeignRun& run, const std::string& cell) {
+    const auto time = number_in(cell);
+    if (!time || !std::isfinite(*time) || *time <= 0) return;
+    run.started = run.started == 0 ? *time : std::min(run.started, *time);
+    run.ended = std::max(run.ended.value_or(*time), *time);
   }
 
   void add(Run& run, const std::string& metric, int64_t step, const std::string& cell) {
@@ -208,8 +211,7 @@ class CsvTable {
   fs::path place_;
   std::vector<CsvRow> rows_;  ///< the first one is moved to header_
   CsvRow header_;
-  std::optional<size_t> step_, id_, name_;
-  double changed_ = 0;                    ///< when the file was changed, Unix seconds
+  std::optional<size_t> step_, id_, name_, time_;
   std::map<std::string, Run> runs_;       ///< by the column that identifies them
   std::map<std::string, int64_t> texts_;  ///< cells that are not numbers, of each metric
   std::set<size_t> unnamed_;              ///< columns without a name that have values, from 1

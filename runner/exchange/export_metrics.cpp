@@ -1,6 +1,7 @@
 #include "runner/exchange/export_metrics.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,16 +9,17 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
+#include "runner/base/metric_names.hpp"
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
-#include "runner/exchange/exported_run.hpp"
-#include "runner/exchange/mlflow_files.hpp"
+#include "runner/base/utf8.hpp"
+#include "runner/ledger/run_id.hpp"
 #include "runner/logging/append_file.hpp"
-#include "runner/logging/protobuf.hpp"
 #include "runner/logging/tensorboard_log.hpp"
 #include "runner/parquet/module.hpp"
 
@@ -25,65 +27,46 @@ namespace runner {
 
 namespace {
 
-using namespace protobuf;
-
-// Fields of Event, Summary and Summary.Value, as in tensorflow/core/util/event.proto and framework/summary.proto.
-constexpr int event_wall_time = 1, event_step = 2, event_file_version = 3, event_summary = 5;
-constexpr int summary_value = 1, value_tag = 1, value_simple = 2;
-
-class EventFile {
- public:
-  explicit EventFile(const fs::path& path) : file_(path) {}
-  void add(double time, int64_t step, const std::string& rest) {
-    const std::string event = double_field(event_wall_time, time) + number_field(event_step, step) + rest;
-    const auto length = bytes_of(static_cast<uint64_t>(event.size()));
-    buffer_ += length + bytes_of(masked_checksum(length)) + event + bytes_of(masked_checksum(event));
-    if (buffer_.size() > (1U << 20)) flush();
-  }
-  void flush() {
-    if (!buffer_.empty()) file_.append(buffer_);
-    buffer_.clear();
-  }
-
- private:
-  AppendFile file_;
-  std::string buffer_;
-};
+/// A name for a folder: "/" and control characters as _, and not longer than filesystems allow.
+std::string folder_name(const std::string& name, const std::string& end) {
+  constexpr size_t longest = 200;
+  std::string folder = escape_invalid_utf8(name);
+  size_t size = std::min(folder.size(), longest - end.size());
+  while (size > 0 && size < folder.size() && unicode::continues(folder[size])) --size;  // not inside a character
+  folder.resize(size);
+  std::ranges::replace_if(
+      folder, [](unsigned char c) { return c == '/' || c < 0x20 || c == 0x7f; }, '_');
+  if (folder.starts_with('.')) folder.front() = '_';
+  return folder + end;
+}
 
 void write_events(const ExportedRun& run, const fs::path& folder) {
   std::error_code error;
   if (!fs::create_directories(folder, error))
     throw environment_error("cannot make the folder {}: {}", folder.string(), error.message());
-  const double started = run.shown.at("started").get<double>();
+  const double started = run.started();
   std::map<int64_t, std::string> steps;
   for (const auto& [name, points] : run.metrics)
-    for (const auto& [step, value] : points)
-      steps[step] += message_field(summary_value, message_field(value_tag, escape_invalid_utf8(name)) +
-                                                      float_field(value_simple, static_cast<float>(value)));
-  EventFile file(folder / fmt::format("events.out.tfevents.{:010}.runner", static_cast<int64_t>(started)));
-  file.add(started, 0, message_field(event_file_version, "brain.Event:2"));
-  for (const auto& [step, values] : steps) file.add(run.time_of(step), step, message_field(event_summary, values));
-  file.flush();
+    for (const auto& [step, value] : points) steps[step] += scalar_value(escape_invalid_utf8(name), value);
+  AppendFile file(folder / fmt::format("events.out.tfevents.{:010}.runner", static_cast<int64_t>(started)));
+  std::string records = version_record(started);
+  for (const auto& [step, values] : steps) {
+    records += summary_record(run.time_of(step), step, values);
+    if (records.size() > (1U << 20)) file.append(std::exchange(records, {}));
+  }
+  // Without values, for the time of the end.
+  const auto& ended = run.shown.at("ended");
+  if (ended.is_number() && !steps.empty()) records += summary_record(ended.get<double>(), steps.rbegin()->first, "");
+  if (!records.empty()) file.append(records);
 }
 
 /// Writes TensorBoard's event files: one folder for each run below `output`, named NAME-ID, with one file. The time of a value is the
-/// start of the run and the training time up to its step (the metric `seconds`).
+/// start of the run and the training time up to its step (the metric `seconds`). The first and the last record have those of the run.
 ExportedMetrics export_tensorboard(const Ledger& ledger, const std::vector<std::string>& runs,
                                    const std::string& output) {
-  ExportedMetrics written{.runs = std::ssize(runs)};
-  std::set<std::string> metrics;
-  publish_folder(output, [&](const std::string& temporary) {
-    for (const auto& id : runs) {
-      const auto run = exported_run(ledger, id);
-      write_events(run, fs::path(temporary) / run.folder);
-      for (const auto& [name, points] : run.metrics) {
-        metrics.insert(name);
-        written.points += std::ssize(points);
-      }
-    }
+  return export_folder(ledger, runs, output, [](const fs::path& temporary) {
+    return [temporary](const ExportedRun& run) { write_events(run, temporary / run.folder); };
   });
-  written.metrics = std::ssize(metrics);
-  return written;
 }
 
 struct Point {
@@ -112,8 +95,7 @@ ExportedMetrics for_each_point(const Ledger& ledger, const std::vector<std::stri
 }
 
 std::string csv_number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  if (!std::isfinite(value)) return nonfinite_word(value);
   return fmt::format("{}", value);  // the shortest text that is read back as the same number
 }
 
@@ -197,6 +179,56 @@ const std::vector<Format>& formats() {
 }
 
 }  // namespace
+
+double ExportedRun::started() const {
+  const auto& start = shown.at("started");
+  return start.is_number() ? start.get<double>() : 0;
+}
+
+double ExportedRun::time_of(int64_t step) const {
+  const double started = ExportedRun::started();
+  const auto seconds = metrics.find(metric::seconds);
+  if (seconds == metrics.end() || seconds->second.empty()) return started;
+  const auto& points = seconds->second;
+  auto next = std::ranges::upper_bound(points, step, {}, [](const auto& point) { return point.first; });
+  if (next == points.begin()) return started;
+  const double passed = std::prev(next)->second;
+  return std::isfinite(passed) ? started + passed : started;
+}
+
+ExportedRun exported_run(const Ledger& ledger, const std::string& run) {
+  ExportedRun exported{.id = run, .folder = "", .shown = ledger.show(run), .metrics = {}};
+  exported.folder = folder_name(exported.shown.at("name"), "-" + id_end(run));
+  for (const auto& name : ledger.metric_names(run)) exported.metrics[name] = ledger.points(run, name);
+  return exported;
+}
+
+ExportedMetrics export_folder(const Ledger& ledger, const std::vector<std::string>& runs, const std::string& output,
+                              const std::function<WriteRun(const fs::path& temporary)>& begin) {
+  ExportedMetrics written{.runs = std::ssize(runs)};
+  std::set<std::string> metrics;
+  const std::string temporary = fmt::format("{}.{}.tmp", output, ::getpid());
+  std::error_code error;
+  if (!fs::create_directory(temporary, error))
+    throw environment_error("cannot make the folder {}: {}", temporary, error ? error.message() : "it exists");
+  try {
+    const WriteRun write = begin(temporary);
+    for (const auto& id : runs) {
+      const auto run = exported_run(ledger, id);
+      write(run);
+      for (const auto& [name, points] : run.metrics) {
+        metrics.insert(name);
+        written.points += std::ssize(points);
+      }
+    }
+    publish_directory(temporary, output);
+  } catch (...) {
+    fs::remove_all(temporary, error);
+    throw;
+  }
+  written.metrics = std::ssize(metrics);
+  return written;
+}
 
 MetricFormat metric_format(const std::string& name) {
   std::vector<std::string> names;

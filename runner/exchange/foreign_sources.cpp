@@ -9,7 +9,6 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
-#include "runner/exchange/mlflow_parts.hpp"
 #include "runner/exchange/source_files.hpp"
 #include "runner/ledger/bundle.hpp"
 #include "runner/ledger/edits.hpp"
@@ -136,8 +135,8 @@ void leave_out_secrets(ForeignRun& run, std::vector<std::string>& notes) {
   if (!keys.empty()) notes.push_back(fmt::format("{}: secret values are left out: {}", run.name, join(keys, ", ")));
 }
 
-/// Event files, tables and W&B do not have the time of the start exactly. Where the points are those of this program's own loggers, they
-/// have the time of training.
+/// Tables with times do not have the time of the start. Where the points are those of this program's own loggers, they have the time of
+/// training.
 void take_own_time(ForeignRun& run) {
   std::map<std::string, double> last;
   for (const auto& point : run.points) last[point.name] = point.value;
@@ -153,14 +152,15 @@ void check_times(ForeignRun& run, std::vector<std::string>& notes) {
   if (!is_time(run.started)) {
     notes.push_back(fmt::format("{}: its start, {:g} s after 1970, is in no year up to 9999, and is left out", run.name,
                                 run.started));
-    run.started = run.ended && is_time(*run.ended) ? *run.ended : 0;
+    run.started = 0;
   }
-  if (!run.ended || (is_time(*run.ended) && *run.ended >= run.started)) return;
+  if (!run.ended || (is_time(*run.ended) && *run.ended > 0 && *run.ended >= run.started)) return;
+  if (*run.ended == 0 && run.started == 0) return void(run.ended.reset());
   notes.push_back(is_time(*run.ended)
                       ? fmt::format("{}: its end is before its start, and is left out", run.name)
                       : fmt::format("{}: its end, {:g} s after 1970, is in no year up to 9999, and is left out",
                                     run.name, *run.ended));
-  run.ended = run.started;
+  run.ended = run.started > 0 ? std::optional(run.started) : std::nullopt;
 }
 
 /// Leaves out tags that `runner tag` would refuse, and repeated ones.
@@ -188,8 +188,8 @@ const std::vector<ForeignSource>& foreign_sources() {
   static const std::vector<ForeignSource> sources = {
       {"mlflow", "MLflow", mlflow_places, read_mlflow_runs},
       {"wandb", "Weights & Biases", wandb_places, read_wandb_runs},
-      {"tensorboard", "TensorBoard", tensorboard_places, read_tensorboard_runs},
-      {"csv", "a table (CSV)", csv_places, read_csv_runs},
+      {"tensorboard", "TensorBoard", tensorboard_places, read_tensorboard_runs, /*has_status=*/false},
+      {"csv", "a table (CSV)", csv_places, read_csv_runs, /*has_status=*/false},
   };
   return sources;
 }
@@ -222,10 +222,11 @@ ForeignRuns read_foreign_runs(const ForeignSource& source, const fs::path& path)
   auto found = source.read(path);
   if (found.runs.empty())
     throw usage_error("{} has no runs{}{}", path.string(), found.notes.empty() ? "" : ": ", join(found.notes, "; "));
+  if (!source.has_status) found.notes.push_back(source.program + " has no status of runs: they count as finished");
   for (auto& run : found.runs) {
     clean_texts(run);
     leave_out_secrets(run, found.notes);
-    if (source.name != "mlflow") take_own_time(run);
+    if (source.name == "csv") take_own_time(run);
     check_times(run, found.notes);
     check_tags(run, found.notes);
   }

@@ -1,5 +1,4 @@
-#include "runner/exchange/mlflow_files.hpp"
-
+// Runs of the ledger as MLflow's folder store.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -11,8 +10,8 @@
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/exchange/exported_run.hpp"
-#include "runner/logging/mlflow_names.hpp"
+#include "runner/exchange/export_metrics.hpp"
+#include "runner/logging/mlflow_api.hpp"
 
 namespace runner {
 
@@ -125,7 +124,7 @@ class MlflowFolder {
                       "source_type: 4\nsource_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: runner\n",
                       yaml_text(uri_ + "/" + experiment_id + "/" + id + "/artifacts"),
                       ended.is_number() ? std::to_string(milliseconds(ended.get<double>())) : "null", experiment_id, id,
-                      yaml_text(run.shown.at("name")), id, milliseconds(run.shown.at("started").get<double>()),
+                      yaml_text(run.shown.at("name")), id, milliseconds(run.started()),
                       status_number(run.shown.at("status"))));
     std::error_code ignored;
     for (const char* part : {"artifacts", "metrics", "params", "tags"}) fs::create_directory(folder / part, ignored);
@@ -166,21 +165,10 @@ class MlflowFolder {
 }  // namespace
 
 ExportedMetrics export_mlflow(const Ledger& ledger, const std::vector<std::string>& runs, const std::string& output) {
-  ExportedMetrics written{.runs = std::ssize(runs)};
-  std::set<std::string> metrics;
-  publish_folder(output, [&](const std::string& temporary) {
-    MlflowFolder folder(temporary, output);
-    for (const auto& id : runs) {
-      const auto run = exported_run(ledger, id);
-      folder.add(run);
-      for (const auto& [name, points] : run.metrics) {
-        metrics.insert(name);
-        written.points += std::ssize(points);
-      }
-    }
+  return export_folder(ledger, runs, output, [&](const fs::path& temporary) {
+    const auto folder = std::make_shared<MlflowFolder>(temporary, output);
+    return [folder](const ExportedRun& run) { folder->add(run); };
   });
-  written.metrics = std::ssize(metrics);
-  return written;
 }
 
 }  // namespace runner

@@ -1,19 +1,86 @@
 // TensorBoard's event files as runs.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/half.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
-#include "runner/exchange/protobuf_reader.hpp"
 #include "runner/exchange/source_files.hpp"
-#include "runner/exchange/tensor_scalar.hpp"
+#include "runner/logging/protobuf.hpp"
 #include "runner/logging/tensorboard_log.hpp"
 
 namespace runner {
 
 using nlohmann::json;
+
+namespace {
+
+struct NumberType {
+  int64_t dtype;  ///< as in types.proto
+  size_t bytes;   ///< of a number in tensor_content
+  int field;      ///< that has the numbers otherwise
+  double (*value)(uint64_t bits);
+};
+
+template <typename Number>
+double whole(uint64_t bits) {
+  return static_cast<double>(static_cast<Number>(bits));
+}
+
+constexpr int float_values = 5, double_values = 6;
+
+constexpr NumberType number_types[] = {
+    {1, 4, float_values, [](uint64_t bits) -> double { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }},
+    {2, 8, double_values, [](uint64_t bits) { return std::bit_cast<double>(bits); }},
+    {3, 4, 7, whole<int32_t>},
+    {4, 1, 7, whole<uint8_t>},
+    {5, 2, 7, whole<int16_t>},
+    {6, 1, 7, whole<int8_t>},
+    {9, 8, 10, whole<int64_t>},
+    {10, 1, 11, whole<bool>},
+    {14, 2, 13, [](uint64_t bits) -> double { return bfloat16_to_float(static_cast<uint16_t>(bits)); }},
+    {17, 2, 7, whole<uint16_t>},
+    {19, 2, 13, [](uint64_t bits) -> double { return half_to_float(static_cast<uint16_t>(bits)); }},
+    {22, 4, 16, whole<uint32_t>},
+    {23, 8, 17, whole<uint64_t>}};
+
+std::optional<uint64_t> first_bits(std::string_view bytes, size_t size) {
+  uint64_t bits = 0;
+  if (bytes.size() < size) return std::nullopt;
+  std::memcpy(&bits, bytes.data(), size);
+  return bits;
+}
+
+/// The first number of a repeated field, which is packed into bytes or stands alone.
+std::optional<uint64_t> first_bits(const ProtobufField& field, const NumberType& type) {
+  if (field.bytes.empty()) return field.whole;
+  if (field.number == float_values || field.number == double_values) return first_bits(field.bytes, type.bytes);
+  constexpr char varint_of_field_1 = 1 << 3;
+  const std::string message = varint_of_field_1 + std::string(field.bytes);
+  ProtobufField first;
+  return ProtobufReader(message).next(first) ? std::optional(first.whole) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> scalar_in_tensor(std::string_view tensor) {
+  constexpr int dtype_field = 1, tensor_content = 4;
+  int64_t dtype = number_types[0].dtype;
+  ProtobufField field;
+  for (ProtobufReader reader(tensor); reader.next(field);)
+    if (field.number == dtype_field) dtype = field.integer();
+  const auto* type = std::ranges::find(number_types, dtype, &NumberType::dtype);
+  if (type == std::end(number_types)) return std::nullopt;
+  std::optional<uint64_t> bits;
+  for (ProtobufReader reader(tensor); reader.next(field) && !bits;) {
+    if (field.number == tensor_content) bits = first_bits(field.bytes, type->bytes);
+    if (field.number == type->field) bits = first_bits(field, *type);
+  }
+  return bits ? std::optional(type->value(*bits)) : std::nullopt;
+}
 
 namespace {
 
@@ -60,7 +127,7 @@ class EventFiles {
     ForeignRun run{.origin = origin.string(), .name = name};
     run.config = config_;
     run.started = first_time_;
-    run.ended = last_time_;
+    run.ended = std::max(first_time_, last_time_);
     run.points = points_in(points_);
     return run;
   }
@@ -73,7 +140,7 @@ class EventFiles {
   }
 
   void read_event(std::string_view event) {
-    constexpr int wall_time = 1, step_field = 2, summary = 5, session_log = 7;
+    constexpr int wall_time = 1, step_field = 2, file_version = 3, summary = 5, session_log = 7;
     double time = 0;
     int64_t step = 0;
     ProtobufField field;
@@ -83,11 +150,11 @@ class EventFiles {
     }
     for (ProtobufReader reader(event); reader.next(field);) {
       if (field.number == session_log) restart(field.bytes, step);
-      if (field.number != summary) continue;
-      read_summary(field.bytes, step);
-      if (!std::isfinite(time) || time <= 0) continue;
+      if (field.number == summary) read_summary(field.bytes, step);
+      // The version, a file's first record, has the time at which its writer began.
+      if ((field.number != summary && field.number != file_version) || !std::isfinite(time) || time <= 0) continue;
       first_time_ = first_time_ == 0 ? time : std::min(first_time_, time);
-      last_time_ = std::max(last_time_, time);
+      if (field.number == summary) last_time_ = std::max(last_time_, time);
     }
   }
 

@@ -10,9 +10,9 @@
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/exchange/import_runs.hpp"
-#include "runner/exchange/protobuf_reader.hpp"
 #include "runner/exchange/source_files.hpp"
 #include "runner/logging/crc32.hpp"
+#include "runner/logging/protobuf.hpp"
 
 namespace runner {
 

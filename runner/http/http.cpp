@@ -13,48 +13,46 @@ namespace runner {
 
 namespace {
 
-/// The functions of libcurl.
-struct Curl {
-  decltype(&curl_easy_init) easy_init;
-  decltype(&curl_easy_reset) easy_reset;
-  decltype(&curl_easy_setopt) easy_setopt;
-  decltype(&curl_easy_perform) easy_perform;
-  decltype(&curl_easy_getinfo) easy_getinfo;
-  decltype(&curl_easy_cleanup) easy_cleanup;
-  decltype(&curl_easy_strerror) easy_strerror;
-  decltype(&curl_slist_append) slist_append;
-  decltype(&curl_slist_free_all) slist_free_all;
-};
-
-template <typename Function>
-void take(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (!function) throw environment_error("libcurl has no {}: {}", name, dlerror());
-}
-
-Curl load_curl() {
+void* open_curl() {
   void* library = nullptr;
   for (const char* name : {"libcurl.so.4", "libcurl-gnutls.so.4"})
     if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library) throw environment_error("cannot load libcurl, which HTTP requests need: install the package libcurl4");
-  Curl curl{};
-  decltype(&curl_global_init) global_init = nullptr;
-  take(library, "curl_global_init", global_init);
-  take(library, "curl_easy_init", curl.easy_init);
-  take(library, "curl_easy_reset", curl.easy_reset);
-  take(library, "curl_easy_setopt", curl.easy_setopt);
-  take(library, "curl_easy_perform", curl.easy_perform);
-  take(library, "curl_easy_getinfo", curl.easy_getinfo);
-  take(library, "curl_easy_cleanup", curl.easy_cleanup);
-  take(library, "curl_easy_strerror", curl.easy_strerror);
-  take(library, "curl_slist_append", curl.slist_append);
-  take(library, "curl_slist_free_all", curl.slist_free_all);
-  global_init(CURL_GLOBAL_DEFAULT);
-  return curl;
+  return library;
 }
 
+/// The address of a function, which becomes a pointer of the type that it is assigned to.
+struct Symbol {
+  void* address;
+  template <typename Function>
+  operator Function*() const {
+    return reinterpret_cast<Function*>(address);
+  }
+};
+
+/// The functions of libcurl.
+struct Curl {
+  Curl() { global_init(CURL_GLOBAL_DEFAULT); }
+  Symbol take(const char* name) const {
+    if (void* address = dlsym(library, name)) return {address};
+    throw environment_error("libcurl has no {}: {}", name, dlerror());
+  }
+
+  void* library = open_curl();
+  decltype(&curl_global_init) global_init = take("curl_global_init");
+  decltype(&curl_easy_init) easy_init = take("curl_easy_init");
+  decltype(&curl_easy_reset) easy_reset = take("curl_easy_reset");
+  decltype(&curl_easy_setopt) easy_setopt = take("curl_easy_setopt");
+  decltype(&curl_easy_perform) easy_perform = take("curl_easy_perform");
+  decltype(&curl_easy_getinfo) easy_getinfo = take("curl_easy_getinfo");
+  decltype(&curl_easy_cleanup) easy_cleanup = take("curl_easy_cleanup");
+  decltype(&curl_easy_strerror) easy_strerror = take("curl_easy_strerror");
+  decltype(&curl_slist_append) slist_append = take("curl_slist_append");
+  decltype(&curl_slist_free_all) slist_free_all = take("curl_slist_free_all");
+};
+
 const Curl& curl() {
-  static const Curl loaded = load_curl();
+  static const Curl loaded;
   return loaded;
 }
 

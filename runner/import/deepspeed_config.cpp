@@ -6,7 +6,6 @@
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/config/value_check.hpp"
 
 namespace runner {
 
@@ -58,8 +57,9 @@ Imported DeepSpeedTranslator::all() {
   precision();
   zero();
   tensor();
-  pipeline();
+  pass_on("pipeline.stages", "strategy.pipeline_parallel_size");
   context();
+  loggers();
   optimizer();
   scheduler();
   note_automatic();

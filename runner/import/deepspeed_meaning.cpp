@@ -10,15 +10,23 @@ namespace runner {
 using nlohmann::json;
 using Fate = DeepSpeedKey::Fate;
 
+bool DeepSpeedTranslator::pass_on(const std::string& path, const std::string& key, const json& off) {
+  const auto* node = at(path);
+  const json value = node ? integral(node->plain()) : json();
+  if (!node || value == off) return false;
+  emit(key, value, *node, path);
+  return true;
+}
+
 void DeepSpeedTranslator::batch() {
   const auto* global = at("train_batch_size");
   const auto* micro = at("train_micro_batch_size_per_gpu");
   const auto* steps = at("gradient_accumulation_steps");
-  if (global) emit("train.global_batch_size", integral(global->plain()), *global, "train_batch_size");
-  if (micro) emit("train.micro_batch_size", integral(micro->plain()), *micro, "train_micro_batch_size_per_gpu");
+  pass_on("train_batch_size", "train.global_batch_size");
+  pass_on("train_micro_batch_size_per_gpu", "train.micro_batch_size");
   bool whole = global || given_("train.global_batch_size");
   const char* factor = whole ? "strategy.gradient_accumulation_steps" : "train.accumulate_grad_batches";
-  if (steps) emit(factor, integral(steps->plain()), *steps, "gradient_accumulation_steps");
+  pass_on("gradient_accumulation_steps", factor);
   if (global && micro && steps) product(*global, *micro, *steps);
   // If only one of the three is set, DeepSpeed does not accumulate.
   bool left_open = present("gradient_accumulation_steps") || given_("train.accumulate_grad_batches");
@@ -85,31 +93,46 @@ void DeepSpeedTranslator::zero() {
     refuse(*stage, "not-allowed", fmt::format("`stage` cannot be {}", number.dump())).allowed = {"1", "2", "3"};
   else if (stage)
     emit("strategy.stage", number, *stage, "zero_optimization.stage");
-  const auto* group = at("zero_optimization.mics_shard_size");
-  if (group && integral(group->plain()) != -1)
-    emit("strategy.mics_shard_size", integral(group->plain()), *group, "zero_optimization.mics_shard_size");
+  pass_on("zero_optimization.mics_shard_size", "strategy.mics_shard_size", -1);
   offload("offload_optimizer", "offload_optimizer", "offload_optimizer_device", "cpu_offload");
   offload("offload_param", "offload_parameters", "offload_params_device", "cpu_offload_param");
 }
 
 void DeepSpeedTranslator::tensor() {
   for (const char* path : {"tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"})
-    if (const auto* size = at(path); size && integral(size->plain()) != 0)  // 0: off
-      emit("strategy.tensor_parallel_size", integral(size->plain()), *size, path);
-}
-
-void DeepSpeedTranslator::pipeline() {
-  if (const auto* stages = at("pipeline.stages"); stages && stages->value != "auto")
-    emit("strategy.pipeline_parallel_size", integral(stages->plain()), *stages, "pipeline.stages");
+    pass_on(path, "strategy.tensor_parallel_size", 0);
 }
 
 /// DeepSpeed's sequence parallelism is Ulysses.
 void DeepSpeedTranslator::context() {
   constexpr const char* path = "sequence_parallel_size";
-  const auto* size = at(path);
-  if (!size || integral(size->plain()) == 1) return;
-  emit("strategy.context_parallel_size", integral(size->plain()), *size, path);
-  emit("strategy.context_parallel", name_of(ContextForm::ulysses), *size, path);
+  if (pass_on(path, "strategy.context_parallel_size", 1))
+    emit("strategy.context_parallel", name_of(ContextForm::ulysses), *at(path), path);
+}
+
+void DeepSpeedTranslator::loggers() {
+  constexpr std::pair<const char*, const char*> monitors[] = {
+      {"tensorboard", "tensorboard"}, {"csv_monitor", "csv"}, {"wandb", "wandb"}};
+  json names = json::array();
+  const LocatedJson* last = nullptr;
+  std::string path;
+  for (const auto& [block, logger] : monitors) {
+    const auto* node = at(block);
+    if (!node || !node->is_object || switched_off(*find_deepspeed_key(block), *node)) continue;
+    if (given_("logging.loggers")) {
+      note(*node,
+           fmt::format("`{}` is ignored: the recipe sets logging.loggers, which can have \"{}\"", block, logger));
+      continue;
+    }
+    names.push_back(logger);
+    last = node;
+    path = block;
+  }
+  if (!last) return;
+  emit("logging.loggers", names, *last, path, true);
+  if (path != "wandb") return;
+  for (const char* name : {"wandb.group", "wandb.team", "wandb.project"})
+    if (const auto* node = at(name)) emit(find_deepspeed_key(name)->target, node->plain(), *node, name, true);
 }
 
 void DeepSpeedTranslator::offload(const std::string& block, const std::string& option, const std::string& device_option,
@@ -243,9 +266,7 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
     refuse(*low, "refused", fmt::format("`warmup_min_lr` cannot be {}: warm-up here begins at 0", low->plain().dump()))
         .allowed = {"0"};
   peak_rate(type);
-  if (length)
-    emit("lr_scheduler.warmup_steps", integral(length->plain()), *length, params + "warmup_num_steps");
-  else if (!present(params + "warmup_num_steps"))
+  if (!pass_on(params + "warmup_num_steps", "lr_scheduler.warmup_steps") && !present(params + "warmup_num_steps"))
     emit("lr_scheduler.warmup_steps", 1000, type, "scheduler.type", true);
   if (const auto* last = at(params + "last_batch_iteration"); last && last->value != -1)
     refuse(*last, "refused", "`last_batch_iteration` cannot be set: `runner resume` knows the step").allowed = {"-1"};
@@ -253,9 +274,7 @@ void DeepSpeedTranslator::warmup(const LocatedJson& type) {
 
 void DeepSpeedTranslator::total(const LocatedJson& type) {
   const std::string path = "scheduler.params.total_num_steps";
-  if (const auto* steps = at(path))
-    emit("train.max_steps", integral(steps->plain()), *steps, path);
-  else if (!present(path) && !given_("train.max_steps"))
+  if (!pass_on(path, "train.max_steps") && !present(path) && !given_("train.max_steps"))
     refuse(type, "missing-key", "the schedule needs its end: `total_num_steps` in its params, or train.max_steps");
 }
 

@@ -5,12 +5,11 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/importer.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/mesh_sizes.hpp"
-#include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/import/deepspeed_keys.hpp"
-#include "runner/import/recipe_sections.hpp"
 #include "strategies/mesh/mesh.hpp"
 
 namespace runner {
@@ -143,7 +142,7 @@ void put_options(Ordered& out, const nlohmann::json& options) {
 void check_values(Imported& meaning, const RecipeCheck& check) {
   Recipe recipe;
   recipe.strategy.name = "zero";
-  for (const auto& [key, given, place, path] : meaning.values) {
+  for (const auto& [key, given, place, path, comment] : meaning.values) {
     auto value = given;
     recipe.origins[key] = place;
     const Key* of_recipe = find_key(key);

@@ -54,14 +54,17 @@ class DeepSpeedTranslator {
   bool in_disabled_block(const DeepSpeedKey& key, const LocatedJson& node);
 
   // ---- keys that depend on each other
+  /// Sets a key of the recipe to the value at a path. False if there is none, or if it is `off`.
+  bool pass_on(const std::string& path, const std::string& key, const nlohmann::json& off = nullptr);
   void batch();
   void product(const LocatedJson& global, const LocatedJson& micro, const LocatedJson& steps);
   void clipping();
   void precision();
   void zero();
   void tensor();
-  void pipeline();
   void context();
+  /// DeepSpeed's monitors as loggers. Those that the recipe itself names replace them.
+  void loggers();
   void offload(const std::string& block, const std::string& option, const std::string& device_option,
                const std::string& old_name);
 

@@ -1,5 +1,4 @@
-#include "runner/import/located_yaml.hpp"
-
+// Reads configuration files of other tools: YAML, whose keys and values have their source locations, and the tool that a file is for.
 #include <fmt/format.h>
 #include <yaml.h>
 
@@ -7,9 +6,13 @@
 #include <cstring>
 #include <map>
 
+#include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/file_format.hpp"
+#include "runner/config/tool_names.hpp"
+#include "runner/import/deepspeed_keys.hpp"
+#include "runner/import/tool_importer.hpp"
 
 namespace runner {
 
@@ -17,6 +20,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr uintmax_t configuration_bytes_max = 1 << 20;
 constexpr int yaml_depth_max = 100;
 constexpr int yaml_values_max = 20'000;
 
@@ -170,10 +174,57 @@ class YamlReader {
   int values_ = 0;
 };
 
+/// How many names of a configuration have a row, and how many there are.
+void count_known(const ToolNames& tool, const std::string& path, const LocatedJson& node, int& known, int& all) {
+  ++all;
+  if (tool.find(path)) ++known;
+  for (const auto& [name, member] : node.members) count_known(tool, path + "." + name, member, known, all);
+}
+
 }  // namespace
 
 LocatedJson parse_located_yaml(const std::string& text, const std::string& name) {
   return YamlReader(text, name).whole();
+}
+
+std::vector<std::string> configuration_tools() {
+  std::vector<std::string> tools;  // every command lists them; the tables themselves are read when they are needed
+  for (const auto& names : names_files)
+    if (names.tool != "other") tools.emplace_back(names.tool);
+  return tools;
+}
+
+LocatedJson read_configuration(const std::string& file, bool is_json) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) throw usage_error("there is no file {}", file);
+  if (fs::file_size(file) > configuration_bytes_max)
+    throw usage_error("{} has {}; a configuration has at most 1 MiB", file,
+                      format_bytes(static_cast<double>(fs::file_size(file))));
+  const auto suffix = lower(fs::path(file).extension().string());
+  if (is_json || suffix == ".json") return parse_located_json(read_file(file), file);
+  if (suffix == ".toml") return parse_located_toml(read_file(file), file);
+  if (suffix == ".yaml" || suffix == ".yml") return parse_located_yaml(read_file(file), file);
+  throw usage_error("{}: a configuration is a file .json, .toml, .yaml or .yml", file);
+}
+
+std::string tool_of(const LocatedJson& configuration) {
+  std::string best;
+  int most = 1, of_deepspeed = 0, names = 0;
+  for (const auto& [name, node] : configuration.members) {
+    ++names;
+    if (find_deepspeed_key(name)) ++of_deepspeed;
+  }
+  if (2 * of_deepspeed > names) return "deepspeed";
+  for (const auto& tool : tool_names()) {
+    if (tool.tool == "other") continue;
+    int known = 0, all = 0;
+    for (const auto& [name, node] : configuration.members) count_known(tool, name, node, known, all);
+    if (known > most && 3 * known >= all) {
+      most = known;
+      best = tool.tool;
+    }
+  }
+  return best;
 }
 
 }  // namespace runner

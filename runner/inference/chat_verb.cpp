@@ -49,7 +49,6 @@ class Dialogue {
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
   }
   void say(const char* role, const std::string& text) { messages_.push_back({{"role", role}, {"content", text}}); }
-  void take_back() { messages_.erase(messages_.size() - 1); }
   const Json& messages() const { return messages_; }
   /// Forgets the oldest question with its answer. Returns false if there is only the newest question.
   bool forget_oldest() {

@@ -11,7 +11,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
-#include "runner/inference/model_tokenizer.hpp"
+#include "runner/inference/loaded_model.hpp"
 #include "runner/inference/text_records.hpp"
 #include "runner/inference/verbs.hpp"
 #include "runner/models/models.hpp"

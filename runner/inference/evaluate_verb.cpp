@@ -1,16 +1,19 @@
 // `runner evaluate`: the loss on validation data, as training computes it, and tasks.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <span>
+#include <vector>
 
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data.hpp"
-#include "runner/inference/multiple_choice.hpp"
+#include "runner/data/records.hpp"
 #include "runner/inference/sample_batch.hpp"
-#include "runner/inference/scorer.hpp"
+#include "runner/inference/scored_text.hpp"
 #include "runner/inference/text_records.hpp"
 #include "runner/inference/verbs.hpp"
 #include "strategies/engine/token_batch.hpp"
@@ -18,6 +21,75 @@
 namespace runner {
 
 namespace {
+
+// Log-probabilities of continuations, in batches.
+
+struct ContinuationScore {
+  double log_probability = 0;  ///< the sum over its tokens
+  bool greedy = true;          ///< every token is the most probable one
+  int64_t tokens = 0;
+  int64_t hits = 0;  ///< tokens that are the most probable ones
+
+  void add(const ContinuationScore& other) {
+    log_probability += other.log_probability;
+    greedy = greedy && other.greedy;
+    tokens += other.tokens;
+    hits += other.hits;
+  }
+};
+
+/// The rows, padded on the right.
+HostBatch padded(const std::vector<ModelRow>& rows) {
+  size_t longest = 0;
+  for (const auto& row : rows) longest = std::max(longest, row.inputs.size());
+  HostBatch batch(std::ssize(rows), token_fields(static_cast<int64_t>(longest)));
+  std::ranges::fill(batch.values<int64_t>(token_field::targets), ignored_target);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::ranges::copy(rows[r].inputs, batch.row<int64_t>(token_field::inputs, static_cast<int64_t>(r)).begin());
+    std::ranges::copy(rows[r].targets, batch.row<int64_t>(token_field::targets, static_cast<int64_t>(r)).begin());
+  }
+  return batch;
+}
+
+/// The scores of the rows of a batch of tokens with targets.
+std::vector<ContinuationScore> score_rows(const LanguageModel& model, const HostBatch& batch) {
+  const auto all = model.score(batch);
+  std::vector<ContinuationScore> scores(static_cast<size_t>(batch.rows));
+  size_t place = 0;
+  for (int64_t r = 0; r < batch.rows; ++r)
+    for (const int64_t target : batch.row<int64_t>(token_field::targets, r)) {
+      if (target == ignored_target) continue;
+      auto& score = scores[static_cast<size_t>(r)];
+      const bool hit = all.greedy[place];
+      score.log_probability += all.log_probabilities[place++];
+      score.greedy = score.greedy && hit;
+      score.hits += hit;
+      ++score.tokens;
+    }
+  return scores;
+}
+
+/// In the order of `texts`. The longest are computed first, in batches of `batch_size` that are padded on the right. `progress` gets the
+/// number of texts that are done.
+std::vector<ContinuationScore> score_all(const LanguageModel& model, const std::vector<ScoredTokens>& texts,
+                                         int64_t batch_size, const std::function<void(int64_t)>& progress) {
+  std::vector<ModelRow> rows;
+  for (const auto& text : texts) rows.push_back(row_of(text, model.max_seq_len()));
+  std::vector<size_t> order(texts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return rows[i].inputs.size(); });
+  std::vector<ContinuationScore> scores(texts.size());
+  const auto step = static_cast<size_t>(batch_size);
+  for (size_t first = 0; first < order.size(); first += step) {
+    const size_t end = std::min(first + step, order.size());
+    std::vector<ModelRow> batch;
+    for (size_t i = first; i < end; ++i) batch.push_back(std::move(rows[order[i]]));
+    const auto of_batch = score_rows(model, padded(batch));
+    for (size_t i = first; i < end; ++i) scores[order[i]] = of_batch[i - first];
+    progress(static_cast<int64_t>(end));
+  }
+  return scores;
+}
 
 // Tasks of `runner evaluate`: multiple choice, and the perplexity of whole documents.
 
@@ -39,12 +111,19 @@ void for_each_record(const InferenceRequest& request, Body&& body) {
   if (request.data.empty())
     throw usage_error("--task {} needs --data FILE, with one JSON object on each line", request.task);
   int64_t line_number = 0, number = 0;
+  FaultyRows faulty;
   for (const auto& line : split(read_file(request.data), '\n')) {
     ++line_number;
     if (trim(line).empty()) continue;
     if (request.limit > 0 && number == request.limit) break;
-    body(line, fmt::format("{}:{}", request.data, line_number), number++);
+    const auto place = fmt::format("{}:{}", request.data, line_number);
+    try {
+      body(line, place, number++);
+    } catch (const Error& error) {
+      faulty.add(error, [&] { return place; });
+    }
   }
+  faulty.raise(/*all=*/true);
   if (number == 0) throw usage_error("{} has no record", request.data);
 }
 
@@ -83,17 +162,19 @@ ExitCode evaluate_choices(InferenceJob& job) {
   for_each_record(request, [&](const std::string& line, const std::string& place, int64_t number) {
     records.push_back(choice_record(line, place, number));
     for (const auto& choice : records.back().choices)
-      texts.push_back(encode_pair(*job.tokenizer, records.back().context, " " + choice));
+      texts.push_back(encode_pair(*job.tokenizer, records.back().context, " " + choice, job.model.stored().folder));
   });
   LineOutput lines(request.output);
   const auto scores = score_all(job.model, texts, request.batch_size, progress_of(job, texts.size()));
   Hits hits;
+  double all = 0;
   size_t next = 0;
   for (const auto& record : records) {
     std::vector<double> sums;
     std::vector<int64_t> counts;
     for (size_t i = 0; i < record.choices.size(); ++i, ++next) {
       sums.push_back(scores[next].log_probability);
+      all += sums.back();
       counts.push_back(scores[next].tokens);
     }
     const auto predicted = predict_choice(record, sums, counts);
@@ -109,6 +190,7 @@ ExitCode evaluate_choices(InferenceJob& job) {
                  {"tokens", counts}});
   }
   lines.finish();
+  job.model.warn_not_finite("the log-probability of the choices", all);
   job.events.emit("result", {{"metrics", hits.metrics()}});
   return ExitCode::done;
 }
@@ -143,7 +225,8 @@ ExitCode evaluate_rolling(InferenceJob& job) {
   for (const auto& document : documents) {
     const auto tokens = job.tokenizer->encode(document);
     sizes.add(document);
-    for (auto& window : rolling_windows(tokens, first_token(*job.tokenizer), length, context))
+    for (auto& window :
+         rolling_windows(tokens, first_token(*job.tokenizer, job.model.stored().folder), length, context))
       windows.push_back(std::move(window));
   }
   double sum = 0;
@@ -153,6 +236,7 @@ ExitCode evaluate_rolling(InferenceJob& job) {
   }
   nlohmann::json metrics{{"log_probability", sum}, {"tokens", sizes.tokens}, {"documents", documents.size()}};
   add_perplexities(metrics, sum, sizes);
+  job.model.warn_not_finite("the log-probability", sum);
   job.events.emit("result", {{"metrics", metrics}});
   return ExitCode::done;
 }
@@ -238,6 +322,7 @@ ExitCode evaluate_model(InferenceJob& job) {
   nlohmann::json metrics{{"loss", -total.log_probability / tokens}, {"tokens", total.tokens}, {"samples", wanted}};
   if (!sums_its_loss(job.model)) metrics["token_accuracy"] = static_cast<double>(total.hits) / tokens;
   add_perplexities(metrics, total.log_probability, sizes);
+  job.model.warn_not_finite("the loss", total.log_probability);
   job.events.emit("result", {{"metrics", metrics}, {"data", data->describe()}});
   return ExitCode::done;
 }

@@ -8,6 +8,7 @@
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/checkpoint/hf.hpp"
 #include "runner/pretrained/model_files.hpp"
 
 namespace runner {
@@ -35,10 +36,7 @@ void take(const json& object, const char* key, std::optional<Value>& value) {
 }
 
 json read_object(const fs::path& file) {
-  if (file.empty() || !has_model_file(file)) return json::object();
-  auto parsed = foreign_json(read_model_file(file));
-  if (!parsed.is_object()) throw usage_error("{} is not a JSON object", file.string());
-  return parsed;
+  return file.empty() || !has_model_file(file) ? json::object() : read_json_object(file);
 }
 
 /// Whether a setting of generation_config.json changes what transformers generates. Most have no effect if they are 0, 1, false or empty.
@@ -120,6 +118,13 @@ void from_json(const json& object, GenerationRequest& request) {
   take(object, "repetition_penalty", request.repetition_penalty);
   request.stop = object.value("stop", request.stop);
   request.ignore_eos = object.value("ignore_eos", false);
+}
+
+std::optional<int64_t> configured_bos(const fs::path& folder) {
+  std::optional<int64_t> bos;
+  if (!folder.empty()) take(read_object(folder / "config.json"), "bos_token_id", bos);
+  if (bos && *bos < 0) bos.reset();  // some write -1 for none
+  return bos;
 }
 
 GenerationSettings generation_settings(const GenerationRequest& request, const fs::path& folder,

@@ -48,4 +48,7 @@ struct GenerationSettings {
 GenerationSettings generation_settings(const GenerationRequest& request, const fs::path& folder,
                                        const Tokenizer& tokenizer, int64_t default_new_tokens);
 
+/// bos_token_id of config.json in a model's folder, if it is not negative. Throws Error(usage) if it is no whole number.
+std::optional<int64_t> configured_bos(const fs::path& folder);
+
 }  // namespace runner

@@ -1,6 +1,7 @@
 #include "runner/inference/generator.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "runner/base/clock.hpp"
@@ -89,6 +90,14 @@ bool drop_finished(Columns& columns, const std::vector<GrowingText>& sequences, 
   return true;
 }
 
+/// Throws Error(environment). A logit of -inf only forbids its token.
+void refuse_not_finite(const LanguageModel& model, std::span<const float> logits) {
+  if (std::ranges::none_of(logits, [](float logit) { return std::isnan(logit) || logit == INFINITY; }) &&
+      std::ranges::any_of(logits, [](float logit) { return std::isfinite(logit); }))
+    return;
+  throw environment_error("the next token has no probabilities: {}", model.not_finite());
+}
+
 }  // namespace
 
 std::vector<GeneratedText> Generator::run(const std::vector<GenerationStart>& starts, const OnText& on_text,
@@ -112,6 +121,7 @@ std::vector<GeneratedText> Generator::run(const std::vector<GenerationStart>& st
   const auto advance = [&](size_t row, float* logits, int64_t made) -> int32_t {
     auto& sequence = sequences[row];
     if (sequence.done()) return 0;
+    refuse_not_finite(model_, {logits, static_cast<size_t>(vocabulary)});
     const int32_t token = sampler.draw({logits, static_cast<size_t>(vocabulary)}, sequence.seen,
                                        uniform_draw(seed_, starts[row].sample, static_cast<uint64_t>(made)));
     if (std::ranges::find(settings_.eos, token) != settings_.eos.end()) return finish(row, "eos"), token;

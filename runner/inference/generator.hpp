@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/inference/language_model.hpp"
+#include "runner/inference/loaded_model.hpp"
 #include "runner/inference/sampling.hpp"
 #include "runner/inference/text_stream.hpp"
 

@@ -6,19 +6,57 @@
 #include <fmt/format.h>
 
 #include "runner/base/error.hpp"
+#include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
+#include "runner/data/image.hpp"
+#include "runner/data/image_data.hpp"
 #include "runner/data/table_data.hpp"
-#include "runner/inference/input_files.hpp"
-#include "runner/inference/model_tokenizer.hpp"
+#include "runner/inference/loaded_model.hpp"
 #include "runner/inference/sample_batch.hpp"
+#include "runner/inference/text_records.hpp"
 #include "runner/inference/verbs.hpp"
 #include "runner/models/task_metrics.hpp"
 
 namespace runner {
 
 namespace {
+
+/// The files of rows that a model of labels or numbers answers. Rows are read more than once, so standard input ("-") becomes a file in the
+/// folder `scratch`: JSON if it begins with { or [, otherwise CSV.
+class InputFiles {
+ public:
+  /// Throws Error(usage) if "-" is there twice, and Error(environment).
+  InputFiles(std::vector<std::string> files, const fs::path& scratch) : paths_(std::move(files)) {
+    for (auto& path : paths_)
+      if (path == "-") keep_standard_input(path, scratch);
+  }
+  const std::vector<std::string>& paths() const { return paths_; }
+
+  /// The text with "standard input" where it names the temporary file.
+  std::string shown(std::string text) const {
+    if (kept_.empty()) return text;
+    for (size_t at = text.find(kept_); at != std::string::npos; at = text.find(kept_, at))
+      text.replace(at, kept_.size(), "standard input");
+    return text;
+  }
+
+ private:
+  void keep_standard_input(std::string& path, const fs::path& scratch) {
+    if (!kept_.empty()) throw usage_error("`-` (standard input) is there twice");
+    const auto content = content_of("-");
+    const auto begin = content.find_first_not_of(" \t\r\n");
+    if (begin == std::string::npos) throw usage_error("standard input is empty");
+    const char* kind = content[begin] == '{' ? ".jsonl" : content[begin] == '[' ? ".json" : ".csv";
+    kept_ = (scratch / "rows").string() + kind;
+    write_file_atomic(kept_, content);
+    path = kept_;
+  }
+
+  std::vector<std::string> paths_;
+  std::string kept_ = {};  ///< the temporary file
+};
 
 /// The meaning of the outputs of a model of labels or numbers for one row, as JSON.
 class LabelAnswers {
@@ -220,7 +258,13 @@ ExitCode predict_labels(const InferenceRequest& request, StoredModel stored, Eve
   if (stored.recipe.data.is_images() && std::ranges::find(request.files, "-") != request.files.end())
     throw usage_error("`-` (standard input) is for texts and tables, and {} reads images", request.load.name);
   const InputFiles files(request.files, request.scratch);
-  return files.read([&] { return predict_files(request, std::move(stored), files, events); });
+  try {
+    return predict_files(request, std::move(stored), files, events);
+  } catch (const DamagedImage& error) {
+    throw Error(error.code(), files.shown(damaged_inputs(files.paths(), error.what())));
+  } catch (const Error& error) {
+    throw Error(error.code(), files.shown(error.what()));
+  }
 }
 
 ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, EventSink& events) {
@@ -247,6 +291,7 @@ ExitCode evaluate_labels(const InferenceRequest& request, StoredModel stored, Ev
   const double rows = sums[1];
   if (rows == 0) throw usage_error("the data have no row that counts in the loss");
   nlohmann::json metrics{{"loss", sums[0] / rows}, {"samples", wanted}};
+  model.warn_not_finite("the loss", sums[0]);
   constexpr size_t prefix = std::string_view("val_").size();  // of the same metrics in a training
   for (const auto& [name, value] : metrics_of(task, sums, target_scales(model.stored().learned))) {
     if (std::isfinite(value))

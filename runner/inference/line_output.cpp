@@ -18,7 +18,7 @@ std::string line_of(const nlohmann::ordered_json& json) { return json_text(json)
 void print_now(const std::string& text) {
   [[maybe_unused]] static const auto ignored = std::signal(SIGPIPE, SIG_IGN);  // the write below fails instead
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
-  if (errno == EPIPE) throw Error(ExitCode::interrupted, "stopped, because standard output was closed");
+  if (errno == EPIPE) throw Error(ExitCode::interrupted, closed_output);
   throw environment_error("cannot write to standard output: {}", std::strerror(errno));
 }
 

@@ -7,11 +7,15 @@
 
 namespace runner {
 
+/// The message of an Error(interrupted) after the reader of standard output has gone away (`| head`). It is recorded and not printed:
+/// usual tools end silently then.
+inline constexpr const char* closed_output = "stopped, because standard output was closed";
+
 /// JSON on one line, also for texts that are not UTF-8.
 std::string line_of(const nlohmann::ordered_json& json);
 
 /// Writes all of `text` to stdout at once, so that it is visible. Throws Error(environment) with the system's reason if it cannot be
-/// written.
+/// written, and Error(interrupted) with closed_output if nobody reads it.
 void print_now(const std::string& text);
 
 /// The name of an output that process `pid` has not finished.

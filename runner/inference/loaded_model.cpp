@@ -1,11 +1,15 @@
 #include "runner/inference/loaded_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
+#include "runner/base/log.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/cuda/module.hpp"
+#include "runner/data/data.hpp"
 #include "runner/models/final_norm.hpp"
 #include "runner/models/module.hpp"
 #include "strategies/collective/accelerator.hpp"
@@ -14,9 +18,9 @@
 
 namespace runner {
 
-namespace {
-
 using torch::Tensor;
+
+namespace {
 
 torch::Device prepared_device(const LoadRequest& request) {
   at::set_num_threads(static_cast<int>(std::max<int64_t>(1, request.threads)));
@@ -132,6 +136,84 @@ Tensor LoadedModel::hidden_states(const MicroBatch& batch) const {
   const auto hidden = forward(model_->blocks.size() - 1, batch, {});
   const auto* head = dynamic_cast<const FinalNorm*>(model_->blocks.back().get());
   return head ? head->normed(hidden.flatten(0, 1)).view(hidden.sizes()) : hidden;
+}
+
+std::string LoadedModel::not_finite() const {
+  const torch::InferenceMode inference;
+  const auto all = model_->spec.stored();
+  std::vector<std::string> names;
+  for (size_t slot = 0; slot < all.size(); ++slot) {
+    const size_t parameters = model_->slots.size();
+    const auto& weight = slot < parameters ? model_->slots[slot] : model_->buffers[slot - parameters];
+    if (weight.defined() && !at::isfinite(weight).all().item<bool>()) names.push_back(all[slot]->name);
+  }
+  return names.empty() ? "the model's outputs are not finite, although its weights are"
+                       : "the model's weights are not finite: " + first_ten(names);
+}
+
+void LoadedModel::warn_not_finite(const std::string& what, double value) const {
+  if (!std::isfinite(value)) log::warning("{} is not a finite number: {}", what, not_finite());
+}
+
+KeyValueCache LanguageModel::new_cache(std::vector<int64_t> padding) const {
+  if (settings().name == "plugin")
+    throw usage_error(
+        "the model of a plug-in keeps no keys and values of earlier tokens, so it cannot generate text; `runner "
+        "evaluate` measures it");
+  if (labels_texts(settings()))
+    throw usage_error(
+        "{} predicts labels or numbers of texts, so it cannot generate text; `runner predict` writes them",
+        settings().name);
+  if (family_kind(settings().name) == "encoder")
+    throw usage_error(
+        "{} predicts hidden tokens, not the next one, so it cannot generate text; `runner evaluate` measures it, and "
+        "`runner embed` writes embeddings",
+        settings().name);
+  return {KeyValueCache::Shape::of(settings()), torch::TensorOptions().dtype(dtype()).device(device()),
+          std::move(padding)};
+}
+
+Tensor LanguageModel::next_logits(std::span<const int64_t> tokens, KeyValueCache& cache) const {
+  const torch::InferenceMode inference;
+  const int64_t rows = cache.rows(), columns = std::ssize(tokens) / rows;
+  HostBatch host(rows, {token_fields(columns).at(token_field::inputs)});
+  std::ranges::copy(tokens, host.values<int64_t>(token_field::inputs).begin());
+  auto batch = micro_batch(host);
+  cache.begin(columns);
+  auto logits = run(batch, {.logits_of = columns - 1, .cache = &cache});
+  cache.end();
+  return logits.to(torch::kCPU);
+}
+
+LanguageModel::Scores LanguageModel::score(const HostBatch& batch) const {
+  const torch::InferenceMode inference;
+  Scores scores;
+  const TokenLoss collect = [&](const Tensor& logits, const Tensor& of_tokens) {
+    const auto log_probabilities = at::log_softmax(logits, -1);
+    const auto chosen = log_probabilities.gather(1, of_tokens.unsqueeze(1)).squeeze(1);
+    const auto values = chosen.to(torch::kCPU, torch::kFloat64), greedy = logits.argmax(-1).eq(of_tokens).cpu();
+    for (int64_t i = 0; i < values.numel(); ++i) {
+      scores.log_probabilities.push_back(values.data_ptr<double>()[i]);
+      scores.greedy.push_back(greedy.data_ptr<bool>()[i]);
+    }
+    return -chosen;
+  };
+  run(micro_batch(batch), {.token_loss = &collect});
+  return scores;
+}
+
+std::unique_ptr<Tokenizer> open_model_tokenizer(const StoredModel& model, const std::string& cache_dir) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = make_tokenizer(model.recipe.data, cache_dir);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("the model needs its tokenizer: {}", error.what()));
+  }
+  if (!model.tokenizer_digest.empty() && tokenizer->hash() != model.tokenizer_digest)
+    throw usage_error(
+        "the tokenizer {} has changed since the run trained with it, so its ids mean other tokens: restore the file",
+        model.recipe.data.tokenizer);
+  return tokenizer;
 }
 
 }  // namespace runner

@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/chat/loss_spans.hpp"
-#include "runner/data/chat_templates.hpp"
+#include "runner/data/tokenizers.hpp"
 #include "runner/inference/text_records.hpp"
 
 namespace runner {
@@ -13,6 +14,17 @@ namespace runner {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// Removes the answer that ends the messages of a record, and says whether there was one. Throws Error(usage) if nothing is left.
+bool drop_answer(Json& messages) {
+  const auto is_answer = [](const Json& message) {
+    return message.is_object() && message.contains("role") && message["role"] == "assistant";
+  };
+  const size_t all = messages.is_array() ? messages.size() : 0;
+  while (all > 0 && !messages.empty() && is_answer(messages.back())) messages.erase(messages.size() - 1);
+  if (all > 0 && messages.empty()) throw usage_error("`messages` has only messages of the assistant, and no question");
+  return all > 0 && messages.size() < all;
+}
 
 }  // namespace
 
@@ -80,15 +92,21 @@ Prompt PromptReader::of_record(const Json& record) const {
   try {
     if (record.contains("messages")) {
       chat::Conversation conversation;
-      add_messages(conversation, record["messages"], "/messages");
-      if (!template_) return of_messages(conversation.messages);
-      return of_messages(written_messages(*template_, conversation, {.add_generation_prompt = true}));
+      auto messages = record["messages"];
+      const bool answered = drop_answer(messages);
+      add_messages(conversation, messages, "/messages");
+      auto prompt = of_messages(template_ ? written_messages(*template_, conversation, {.add_generation_prompt = true})
+                                          : conversation.messages);
+      prompt.answered = answered;
+      return prompt;
     }
   } catch (const Error&) {
     throw;
   } catch (const std::runtime_error& error) {  // of the chat template
     throw usage_error("{}", error.what());
   }
+  if (record.contains("instruction") && !record.contains("prompt"))
+    throw usage_error("the record has `instruction`, which only trainings read: write `prompt` (a text) or `messages`");
   for (const char* key : {"prompt", "text", "input", "question"})
     if (record.contains(key) && record[key].is_string()) return of_text(record[key].get<std::string>());
   throw usage_error("the record has neither `prompt` (a text) nor `messages` (a list)");
@@ -115,6 +133,9 @@ std::vector<Prompt> PromptReader::read() const {
     throw usage_error("there is no prompt{}", request_.file.empty() ? "" : " in " + shown_file(request_.file));
   for (size_t i = 0; i < prompts.size(); ++i)
     if (prompts[i].id.is_null()) prompts[i].id = i;
+  if (const auto count = std::ranges::count(prompts, true, &Prompt::answered); count > 0)
+    log::info("note: {} ended with an answer of the assistant, which is not part of the prompt",
+              counted(count, "record"));
   return prompts;
 }
 

@@ -14,6 +14,7 @@ struct Prompt {
   std::string text = {};                ///< as the model reads it
   std::vector<int32_t> tokens = {};
   bool of_messages = false;  ///< made by the chat template
+  bool answered = false;     ///< the record had an answer behind these messages, which is left out
   int64_t dropped = 0;       ///< tokens that were cut off at its beginning, because they did not fit
 };
 

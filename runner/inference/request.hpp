@@ -64,4 +64,8 @@ Descriptor request_file(const InferenceRequest& request);
 /// The request in a file of request_file(), by the number of its descriptor.
 InferenceRequest request_in(int descriptor);
 
+/// A message of the data's reader with the options of the command in the place of recipe keys that the user has not written:
+/// "data.validation: there is no file x" becomes "--data: there is no file x", and of the files of `runner predict` "there is no file x".
+std::string with_options_for_keys(const InferenceRequest& request, std::string message);
+
 }  // namespace runner

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runner/data/named_file.hpp"
+#include "runner/data/data.hpp"
 #include "runner/data/parallel_for.hpp"
 
 namespace runner {

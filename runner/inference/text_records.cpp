@@ -49,16 +49,23 @@ std::string place_of_line(const std::string& file, size_t index) {
 void for_each_json_line(const Recipe::Data& data, const std::string& file, const std::string& content,
                         const UseRecord& use, size_t number) {
   const auto lines = lines_of(content);
+  FaultyRows faulty;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (trim(lines[i]).empty()) continue;
     const auto place = place_of_line(file, i);
-    const auto record = json_of_line(lines[i], place);
     try {
-      use(record, place, record_id(data, record, number++));
+      const auto record = json_of_line(lines[i], place);
+      try {
+        use(record, place, record_id(data, record, number++));
+      } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
+      }
     } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("{}: {}", place, error.what()));
+      faulty.add(error, [&] { return place; });
+      if (trim(lines[i]) == "{") break;  // the next lines belong to this record
     }
   }
+  faulty.raise(/*all=*/true);
 }
 
 }  // namespace
@@ -103,10 +110,13 @@ std::vector<TextRecord> read_texts(const std::string& file, bool records, const 
   }
   const auto lines = lines_of(content_of(file));
   if (lines.empty()) throw usage_error("{} has no text", shown_file(file));
+  FaultyRows faulty;
   for (size_t i = 0; i < lines.size(); ++i) {
-    texts.push_back({.id = i, .text = lines[i], .place = place_of_line(file, i)});
-    if (first_invalid_utf8(lines[i])) throw usage_error("{}: the line is not UTF-8", texts.back().place);
+    const auto& text = texts.emplace_back(TextRecord{.id = i, .text = lines[i], .place = place_of_line(file, i)});
+    if (first_invalid_utf8(lines[i]))
+      faulty.add(usage_error("{}: the line is not UTF-8", text.place), [&] { return text.place; });
   }
+  faulty.raise(/*all=*/true);
   return texts;
 }
 

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "runner/base/error.hpp"
-#include "runner/inference/language_model.hpp"
 #include "runner/inference/line_output.hpp"
+#include "runner/inference/loaded_model.hpp"
 #include "runner/inference/prompts.hpp"
 #include "runner/launch/events.hpp"
 

@@ -6,8 +6,9 @@
 
 #include "runner/base/log.hpp"
 #include "runner/data/data.hpp"
-#include "runner/inference/model_tokenizer.hpp"
-#include "runner/inference/option_messages.hpp"
+#include "runner/inference/line_output.hpp"
+#include "runner/inference/loaded_model.hpp"
+#include "runner/inference/request.hpp"
 #include "runner/inference/verbs.hpp"
 #include "strategies/contract/failure.hpp"
 
@@ -82,7 +83,7 @@ ExitCode run_inference_worker(int request) {
     if (std::getenv("RUNNER_EVENT_FD"))
       events.emit("failed",
                   {{"kind", failure.kind}, {"code", static_cast<int>(failure.code)}, {"message", failure.message}});
-    else
+    else if (failure.message != closed_output)
       log::error("{}", failure.message);
     return failure.code;
   }

@@ -1,5 +1,5 @@
 // Cluster environments: which launcher started this process, and which ranks it supervises. An environment
-// (launchers.cpp, slurm.cpp, lsf.cpp) is either detected or selected by name.
+// (launchers.cpp, slurm.cpp) is either detected or selected by name.
 #pragma once
 #include <functional>
 #include <optional>
@@ -45,8 +45,8 @@ const std::vector<ClusterEnvironment>& cluster_environments();
 extern const ClusterEnvironment torchrun_environment, slurm_environment, lsf_environment, openmpi_environment,
     mpich_environment, horovod_environment, bagua_environment, kubeflow_environment, local_environment;
 
-/// `wanted` is devices.cluster; "auto" selects the first environment that is detected and does not yield to another. Throws Error(usage) for
-/// an unknown name. find_placement() in cluster_plugin.hpp also asks the plug-in of a recipe.
+/// `wanted` is devices.cluster; "auto" selects the first environment that is detected and does not yield to another.
+/// Throws Error(usage) for an unknown name. find_placement() in cluster_plugin.hpp also asks the plug-in of a recipe.
 Placement find_placement(const std::string& wanted, const Environment& environment);
 
 inline constexpr int default_master_port = 29500;  ///< the default of torch.distributed
@@ -67,9 +67,9 @@ void apply_node_options(Placement& placement, const NodeOptions& options, int de
 /// Error(usage) under a launcher, with a plug-in, or without --master-addr.
 void apply_elastic_options(Placement& placement, const NodeOptions& options, int devices_per_node, int num_nodes);
 
-/// Checks that the placement of a launcher or a plug-in agrees with the recipe (tasks per node = devices, WORLD_SIZE = nodes x devices, ...)
-/// and that its ranks are consistent. 0 for devices or nodes means that the launcher decides. Throws Error(usage) with both
-/// values and the fix.
+/// Checks that the placement of a launcher or a plug-in agrees with the recipe (tasks per node = devices, WORLD_SIZE =
+/// nodes x devices, ...) and that its ranks are consistent. 0 for devices or nodes means that the launcher decides.
+/// Throws Error(usage) with both values and the fix.
 void check_placement(const Placement& placement, int devices_per_node, int num_nodes);
 
 /// The warning for explicit device indices (devices = [1, 3]) under a launcher; empty if no warning is needed.

@@ -35,8 +35,6 @@ ElasticMembers::ElasticMembers(Introduction leader)
   raise_descriptor_limit(descriptors, "the supervisor of rank 0 of an elastic run");
 }
 
-ElasticMembers::~ElasticMembers() = default;
-
 void ElasticMembers::look() {
   for (auto& arrival : arrivals_.take()) admit(std::move(arrival));
   for (auto& member : members_) member->receive();

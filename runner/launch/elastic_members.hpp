@@ -16,7 +16,6 @@ class ElasticMembers : public Members {
  public:
   /// Listens at the leader's address. Throws Error(environment) if the port is taken.
   explicit ElasticMembers(Introduction leader);
-  ~ElasticMembers();
 
   /// Accepts supervisors that have connected, and ends those that wait and want to leave; does not wait. A supervisor that was not
   /// started like the leader is turned away with the reason.

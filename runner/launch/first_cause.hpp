@@ -1,5 +1,5 @@
-// Finds the first cause among several failures: when one rank dies, other ranks fail too, and only the first failure is
-// reported.
+// The outcome of a run, and the first cause among several failures: when one rank dies, other ranks fail too, and only the first
+// failure is reported.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -36,5 +36,16 @@ std::string signal_name(int signal);
 
 /// "rank 1 was killed by signal 11 (SIGSEGV)" or "rank 0 exited with code 7", followed by the last lines of `log_file`.
 std::string describe_exit(int rank, const WorkerExit& exit, const std::string& log_file);
+
+struct Outcome {
+  ExitCode code = ExitCode::done;
+  std::string status;  ///< finished | failed | interrupted | preempted
+  /// The rank that failed first, and how: its `failed` event, its signal or its exit code.
+  std::string first_cause;
+  std::string kind = "";  ///< kind of the failure, as in its `failed` event (events.hpp)
+  int restarts = 0;
+  /// The attempt of an elastic run has ended because nodes leave, join or are lost: training goes on with those that are there.
+  bool regroup = false;
+};
 
 }  // namespace runner

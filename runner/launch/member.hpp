@@ -7,12 +7,37 @@
 #include <string>
 #include <vector>
 
-#include "runner/launch/introduction.hpp"
+#include "runner/launch/cluster.hpp"
+#include "runner/launch/first_cause.hpp"
 #include "runner/launch/message_socket.hpp"
-#include "runner/launch/outcome.hpp"
 #include "runner/launch/worker.hpp"
 
 namespace runner {
+
+/// The data that a supervisor sends to rank 0's supervisor when it joins.
+struct Introduction {
+  Placement placement;
+  std::string host;
+  /// {section: {key: value}}: settings that must be equal on all supervisors: the recipe, the version, ...
+  nlohmann::json alike = nlohmann::json::object();
+  std::string secret = "";  ///< of the connections (nodes_secret()); never sent
+
+  /// The first rank that this supervisor runs.
+  int first_rank() const { return placement.rank; }
+  int rank_count() const { return placement.launched ? 1 : placement.local_size; }
+};
+
+nlohmann::json to_json(const Introduction& introduction);
+/// Throws BadMessage if `json` is not an introduction, or has values that no supervisor has.
+Introduction introduction_from_json(const nlohmann::json& json);
+
+/// Why the ranks of `other` do not fit the world of `leader`; "" if they do.
+std::string misplacement(const Introduction& leader, const Introduction& other);
+/// The settings that differ between `leader` and `other`; "" if there are none.
+std::string disagreement(const Introduction& leader, const Introduction& other);
+
+/// "rank 2 (node 1, host gpu07)"; in an elastic run "the node gpu07".
+std::string describe(const Introduction& introduction);
 
 /// One supervisor with its unread messages, sorted by rank. What one of them sends is bounded, so that it can neither keep the leader from
 /// the others nor fill its memory: the rest waits at the sender, and whoever fills an inbox is lost.

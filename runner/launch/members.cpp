@@ -38,8 +38,6 @@ std::string how_to_start(const Placement& place, int rank) {
 
 }  // namespace
 
-Members::Members() = default;
-
 Members::Members(const Introduction& leader, std::chrono::seconds deadline) {
   try {
     meet(leader, deadline);
@@ -49,8 +47,6 @@ Members::Members(const Introduction& leader, std::chrono::seconds deadline) {
   }
   settle_addresses();
 }
-
-Members::~Members() = default;
 
 void Members::meet(const Introduction& leader, std::chrono::seconds deadline) {
   const Placement& place = leader.placement;

@@ -3,7 +3,7 @@
 //
 // They connect over TCP to the placement's master_addr and master_port before any worker starts, and stay connected until
 // the run ends. So there is one ledger, one decision to restart and one first cause, and a signal to any supervisor
-// (Ctrl-C, SIGTERM) stops all ranks. With a secret, each line carries a code (line_seal.hpp). The protocol has one JSON object per line:
+// (Ctrl-C, SIGTERM) stops all ranks. With a secret, each line carries a code (lines.hpp). The protocol has one JSON object per line:
 //
 //   to the leader     {say: "hello", ...}                      the supervisor's Introduction
 //                     an event of events.hpp                   from one of its workers
@@ -22,23 +22,21 @@
 #include <string>
 #include <vector>
 
-#include "runner/launch/introduction.hpp"
+#include "runner/launch/first_cause.hpp"
+#include "runner/launch/member.hpp"
 #include "runner/launch/message_socket.hpp"
-#include "runner/launch/outcome.hpp"
 #include "runner/launch/worker_group.hpp"
 
 namespace runner {
 
-struct Member;
-
 /// The leader's connections to the other supervisors.
 class Members {
  public:
-  /// Waits until the supervisors of all ranks of `leader`'s world have joined. Others that connect are turned away, and the wait goes on.
-  /// Throws Error(environment) with the ranks and nodes that did not join within `deadline`, or Error(usage) with the settings that differ. Supervisors that have joined
-  /// receive the same error.
+  /// Waits until the supervisors of all ranks of `leader`'s world have joined. Others that connect are turned away, and
+  /// the wait goes on. Throws Error(environment) with the ranks and nodes that did not join within `deadline`, or
+  /// Error(usage) with the settings that differ. Supervisors that have joined receive the same error.
   Members(const Introduction& leader, std::chrono::seconds deadline);
-  ~Members();
+  ~Members() = default;
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
 
@@ -54,7 +52,7 @@ class Members {
   void end(const Outcome& outcome);
 
  protected:
-  Members();  ///< without members
+  Members() = default;  ///< without members
   /// Decides at which addresses the members reach each other.
   void settle_addresses();
 

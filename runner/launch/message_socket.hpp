@@ -6,7 +6,6 @@
 #include <string>
 
 #include "runner/base/descriptor.hpp"
-#include "runner/launch/line_seal.hpp"
 #include "runner/launch/lines.hpp"
 
 namespace runner {
@@ -16,7 +15,7 @@ namespace runner {
 class MessageSocket {
  public:
   MessageSocket() = default;
-  /// A connection that was accepted. With a `secret`, it is closed when a line is not authentic (line_seal.hpp).
+  /// A connection that was accepted. With a `secret`, it is closed when a line is not authentic (lines.hpp).
   explicit MessageSocket(Descriptor connection, const std::string& secret = "")
       : MessageSocket(std::move(connection), secret, /*accepted=*/true) {}
   /// Tries each address of the host once, for at most `seconds`. If all fail, the result is not open and `problem` is the

@@ -11,7 +11,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
-#include "runner/launch/hostlist.hpp"
 #include "runner/launch/variables.hpp"
 
 namespace runner {

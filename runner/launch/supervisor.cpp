@@ -239,8 +239,8 @@ void Attempt::handle_exit(Worker& worker, const WorkerExit& exit) {
   stop_for_failure();
 }
 
-/// A rank that was still starting has no handler, so it ended at once when it was asked to stop. The others wait for it, and have made no step
-/// that they could save. So they are not given the grace time.
+/// A rank that was still starting has no handler, so it ended at once when it was asked to stop. The others wait for
+/// it, and have made no step that they could save. So they are not given the grace time.
 void Attempt::end_those_that_wait_for(int rank) {
   if (killed_ || !anyone_running() || ready_.contains(rank)) return;
   kill_at_ = std::min(kill_at_, steady_seconds() + failure_grace_seconds);

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "runner/launch/first_cause.hpp"
 #include "runner/launch/members.hpp"
-#include "runner/launch/outcome.hpp"
 #include "runner/launch/worker_group.hpp"
 
 namespace runner {
@@ -60,10 +60,12 @@ struct SupervisorHooks {
 /// A failure after a stop signal also counts as failed, because the last checkpoint may be missing. There is no restart
 /// after usage errors and non-finite losses.
 ///
-/// In an elastic run (hooks.nodes_changed), the outcome has `regroup` if nodes change: the attempt was stopped with a checkpoint for
-/// that, or a member is lost, or hooks.end_newcomer has ended one. If nodes only join, the workers have no deadline, because their training is healthy. The status is then preempted. A failure of another kind with a lost member counts as a restart. The
-/// caller begins the next attempt with the nodes that are there. Throws Error(environment) if the workers cannot be started. A process may
-/// run only one call at a time. Restores the signal handlers on return.
+/// In an elastic run (hooks.nodes_changed), the outcome has `regroup` if nodes change: the attempt was stopped with a
+/// checkpoint for that, or a member is lost, or hooks.end_newcomer has ended one. If nodes only join, the workers have
+/// no deadline, because their training is healthy. The status is then preempted. A failure of another kind with a lost
+/// member counts as a restart. The caller begins the next attempt with the nodes that are there. Throws
+/// Error(environment) if the workers cannot be started. A process may run only one call at a time. Restores the signal
+/// handlers on return.
 Outcome supervise(WorkerGroup group, const SupervisorHooks& hooks, Members* members = nullptr);
 
 }  // namespace runner

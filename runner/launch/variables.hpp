@@ -2,6 +2,8 @@
 // launcher that sets it.
 #pragma once
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "runner/launch/cluster.hpp"
 
@@ -31,5 +33,14 @@ class Variables {
 /// A port from 20000 to 32767, the same on all ranks of the job: a hash of `job_key` and the user id. It is below Linux's
 /// range for outgoing connections (32768 to 60999).
 int derived_port(const std::string& job_key);
+
+// Slurm's compact lists: hosts as in SLURM_JOB_NODELIST, counts as in SLURM_TASKS_PER_NODE.
+
+/// "host[5-9,12],other" -> host5 ... host9, host12, other. Keeps leading zeros. A name may have several brackets
+/// ("r[1-2]n[01-02]"). Throws Error(environment) with the text.
+std::vector<std::string> expand_hostlist(std::string_view text);
+
+/// "2(x3),1" -> 2, 2, 2, 1. Throws Error(environment) with the text.
+std::vector<int> expand_counts(std::string_view text);
 
 }  // namespace runner

@@ -1,8 +1,9 @@
-#include "runner/ledger/batch.hpp"
-
+// The changes of one transaction.
 #include <algorithm>
+#include <cmath>
 
 #include "runner/ledger/process_identity.hpp"
+#include "runner/ledger/writer.hpp"
 
 namespace runner {
 
@@ -26,9 +27,7 @@ int64_t Batch::key(const std::string& name) {
   for (const auto* known : {&keys_, &new_keys_})
     if (const auto found = known->find(name); found != known->end()) return found->second;
   database_.run("INSERT INTO key (name) VALUES (?) ON CONFLICT DO NOTHING", name);
-  auto row = database_.query("SELECT key FROM key WHERE name = ?", name);
-  RUNNER_CHECK(row.step());
-  return new_keys_[name] = row.integer(0);
+  return new_keys_[name] = database_.integer("SELECT key FROM key WHERE name = ?", name);
 }
 
 bool Batch::owns(const Lease& lease) {

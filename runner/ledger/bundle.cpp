@@ -6,11 +6,11 @@
 
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle_files.hpp"
-#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/row_copy.hpp"
@@ -26,7 +26,7 @@ void create_bundle(const fs::path& file) {
   // A bundle that is not complete is thrown away, so nothing needs to be synced before the end.
   bundle.execute("PRAGMA journal_mode = off; PRAGMA synchronous = off");
   migrate(bundle);
-  bundle.execute("CREATE TABLE bundled (id TEXT PRIMARY KEY, digest TEXT NOT NULL) STRICT");
+  bundle.execute("CREATE TABLE bundled (id TEXT PRIMARY KEY, digest TEXT NOT NULL, files TEXT) STRICT");
   bundle.execute(bundle_file_tables);
   bundle.execute("PRAGMA application_id = " + std::to_string(bundle_application_id));
 }
@@ -127,8 +127,7 @@ void add_files(sqlite::Database& database, const std::string& id, const fs::path
   if (withhold) summary.withheld.push_back(id);
   if (!fs::is_directory(folder)) return;
   refuse_interrupted_import(database, id, folder);
-  auto steps = database.query("SELECT steps FROM main.run WHERE id = ?", id);
-  RUNNER_CHECK(steps.step());
+  const int64_t steps = database.integer("SELECT steps FROM main.run WHERE id = ?", id);
   std::set<std::string> newer;
   const auto add = [&](int64_t bytes) {
     summary.bytes += bytes;
@@ -139,12 +138,11 @@ void add_files(sqlite::Database& database, const std::string& id, const fs::path
   for (const auto& path : wanted.found()) {
     if (withhold && path == "recipe.toml") continue;
     if (withhold && path == "resolved.toml") {
-      auto row = database.query("SELECT content FROM main.config JOIN main.run ON hash = resolved WHERE id = ?", id);
-      RUNNER_CHECK(row.step());
-      add(add_bundled_text(database, id, path, row.text(0)));
+      const char* resolved = "SELECT content FROM main.config JOIN main.run ON hash = resolved WHERE id = ?";
+      add(add_bundled_text(database, id, path, database.text(resolved, id)));
       continue;
     }
-    if (const auto step = checkpoint_step(path); step && *step > steps.integer(0)) {
+    if (const auto step = checkpoint_step(path); step && *step > steps) {
       newer.insert((folder / *path.begin() / *std::next(path.begin())).string());
       continue;
     }
@@ -168,10 +166,10 @@ BundleSummary fill(sqlite::Database& database, const fs::path& home, const std::
   for (const auto& id : runs) {
     const int64_t copied = row_of(database, "bundle", id);
     database.run("INSERT INTO bundle.bundled (id, digest) VALUES (?, ?)", id, run_digest(database, "bundle", copied));
-    auto row = database.query("SELECT folder FROM main.run WHERE id = ?", id);
-    RUNNER_CHECK(row.step());
+    const std::string folder = database.text("SELECT folder FROM main.run WHERE id = ?", id);
     database.run("UPDATE bundle.run SET folder = 'runs/' || id, deleted = NULL, archived = NULL WHERE run = ?", copied);
-    add_files(database, id, home / row.text(0), files, summary);
+    add_files(database, id, home / folder, files, summary);
+    database.run("UPDATE bundle.bundled SET files = ? WHERE id = ?", files_digest(database, id), id);
   }
   return summary;
 }
@@ -194,6 +192,68 @@ BundleSummary write_bundle(const std::string& home, const std::vector<std::strin
     fault_point("bundle written");
   });
   return summary;
+}
+
+namespace {
+
+/// A column whose texts are JSON, and what they may be. `refers`: it has digests of texts in the table config.
+struct JsonColumn {
+  const char *table, *column;
+  enum class Shape { object, object_or_null, texts } shape = Shape::object;
+  bool refers = false;
+};
+constexpr JsonColumn json_columns[] = {
+    {.table = "run", .column = "tags", .shape = JsonColumn::Shape::texts},
+    {.table = "run", .column = "argv", .shape = JsonColumn::Shape::texts},
+    {.table = "run", .column = "git", .shape = JsonColumn::Shape::object_or_null},
+    {.table = "run", .column = "host", .shape = JsonColumn::Shape::object_or_null},
+    {.table = "run", .column = "annotations"},
+    {.table = "run", .column = "config", .refers = true},
+    {.table = "run", .column = "origins", .shape = JsonColumn::Shape::object_or_null, .refers = true},
+    {.table = "run", .column = "plan", .shape = JsonColumn::Shape::object_or_null, .refers = true},
+    {.table = "event", .column = "fields"},
+    {.table = "artifact", .column = "fields"},
+    {.table = "attempt", .column = "argv", .shape = JsonColumn::Shape::texts},
+    {.table = "attempt", .column = "git", .shape = JsonColumn::Shape::object_or_null},
+    {.table = "attempt", .column = "config", .refers = true},
+    {.table = "sweep", .column = "space", .refers = true},
+    {.table = "trial", .column = "parameters"},
+    {.table = "sweep_history", .column = "entry"},
+};
+
+bool has_shape(JsonColumn::Shape shape, const nlohmann::json& value) {
+  switch (shape) {
+    case JsonColumn::Shape::texts:
+      return value.is_array() && std::ranges::all_of(value, [](const auto& item) { return item.is_string(); });
+    case JsonColumn::Shape::object_or_null:
+      return value.is_object() || value.is_null();
+    default:
+      return value.is_object();
+  }
+}
+
+}  // namespace
+
+void check_bundle_tables(sqlite::Database& database, const std::string& name) {
+  auto odd = database.query(
+      "SELECT name FROM pragma_table_list WHERE schema = 'bundle' AND type <> 'table' AND (name COLLATE NOCASE IN "
+      "(SELECT name FROM main.sqlite_schema WHERE type = 'table') OR name COLLATE NOCASE IN ('bundled', "
+      "'bundled_file', 'bundled_part'))");
+  if (odd.step()) throw environment_error("the bundle {} is damaged: {} is no table", name, odd.text(0));
+}
+
+void check_bundle_json(sqlite::Database& database, const std::string& name) {
+  for (const auto& [table, column, shape, refers] : json_columns) {
+    auto texts = database.query(
+        refers ? fmt::format("SELECT ifnull(content, '') FROM bundle.{0} LEFT JOIN bundle.config ON hash = {0}.{1} "
+                             "WHERE {0}.{1} IS NOT NULL",
+                             table, column)
+               : fmt::format("SELECT {1} FROM bundle.{0} WHERE {1} IS NOT NULL", table, column));
+    while (texts.step())
+      if (!has_shape(shape, foreign_json(texts.text(0))))
+        throw environment_error("the bundle {} is damaged: {}.{} has a text that is no JSON {}", name, table, column,
+                                shape == JsonColumn::Shape::texts ? "list of texts" : "object");
+  }
 }
 
 }  // namespace runner

@@ -1,8 +1,9 @@
 // A bundle: one SQLite file with the records of chosen runs and files of their folders, to carry them to another ledger. It has the
 // tables of a ledger, and:
 //
-//   bundled(id, digest)                        the runs, and the digest of each one's rows (run_digest())
-//   bundled_file(file, run, path, bytes, mode) files, relative to the run's folder
+//   bundled(id, digest, files)                 the runs, and the digests of each one's rows (run_digest()) and files (files_digest());
+//                                              bundles of earlier versions have no column `files`
+//   bundled_file(file, run, path, bytes, mode) files, relative to the run's folder; the mode is for earlier versions
 //   bundled_part(file, part, hash, content)    their contents in parts, each with its XXH3-128
 #pragma once
 #include <cstdint>
@@ -35,5 +36,13 @@ struct BundleSummary {
 /// a run that is running is recorded as lost, with its last activity as its end. Throws Error(environment).
 BundleSummary write_bundle(const std::string& home, const std::vector<std::string>& runs,
                            const std::filesystem::path& file, BundledFiles files);
+
+// Checks of what strangers may have written into a bundle, which is attached as `bundle`. `name`: of the file, for errors.
+
+/// Throws Error(environment) if a name of the ledger's or the bundle's tables is no table: a view could answer differently each time it is
+/// read.
+void check_bundle_tables(sqlite::Database& database, const std::string& name);
+/// Throws Error(environment) if a text is no JSON of the shape that later readers take it for.
+void check_bundle_json(sqlite::Database& database, const std::string& name);
 
 }  // namespace runner

@@ -11,11 +11,11 @@
 #include "runner/base/fault_point.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/private_file.hpp"
+#include "runner/base/quoting.hpp"
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/hidden_folders.hpp"
-#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/spool.hpp"
 
@@ -135,9 +135,10 @@ void move(const fs::path& from, const fs::path& to) {
                             failed.message());
 }
 
-/// Whether a bundle may have a file of this name: a relative path in its normal form, without hidden parts. A spool would be taken for
-/// this ledger's own record.
+/// Whether a bundle may have a file of this name: a relative path in its normal form, without hidden parts. The system would take a NUL
+/// for the end of the name, and a spool would be taken for this ledger's own record.
 bool is_sound(const fs::path& relative) {
+  if (relative.native().find('\0') != std::string::npos) return false;
   if (relative.filename().string().starts_with(spool_in("").string())) return false;
   if (relative.empty() || relative.is_absolute() || relative.string() != relative.lexically_normal().string())
     return false;
@@ -186,6 +187,20 @@ int64_t add_bundled_text(sqlite::Database& database, const std::string& run, con
   return add_stream(database, run, path, 0600, stream, path.string());
 }
 
+std::string files_digest(sqlite::Database& database, const std::string& run) {
+  auto rows = database.query(
+      "SELECT path, bytes, part, hash FROM bundle.bundled_file LEFT JOIN bundle.bundled_part USING (file) "
+      "WHERE run = ? ORDER BY path, part",
+      run);
+  Xxh3 digest;  // and not one text, because a bundle may have any number of rows
+  while (rows.step())
+    for (int i = 0; i < 4; ++i) {
+      const std::string line = rows.text(i) + "\n";
+      digest.update(std::as_bytes(std::span(line)));
+    }
+  return digest.hex();
+}
+
 BundleFiles::BundleFiles(sqlite::Database& database, fs::path home, std::string bundle)
     : database_(database), home_(std::move(home)), bundle_(std::move(bundle)) {}
 
@@ -216,8 +231,7 @@ void BundleFiles::extract(const std::string& run, const fs::path& folder, bool a
 }
 
 bool BundleFiles::write_files(const std::string& run, const fs::path& into, const fs::path& folder, bool all) {
-  auto files =
-      database_.query("SELECT file, path, mode, bytes FROM bundle.bundled_file WHERE run = ? ORDER BY file", run);
+  auto files = database_.query("SELECT file, path, bytes FROM bundle.bundled_file WHERE run = ? ORDER BY file", run);
   bool any = false;
   while (files.step()) {
     const fs::path relative = files.text(1), path = into / relative;
@@ -229,15 +243,15 @@ bool BundleFiles::write_files(const std::string& run, const fs::path& into, cons
     fs::create_directories(path.parent_path(), error);
     // A damaged bundle may have the files "a" and "a/b", or one file twice.
     if (error == std::errc::not_a_directory || fs::exists(path, ignored)) refuse_file(relative);
-    write_parts(files.integer(0), files.integer(3), path);
-    fs::permissions(path, fs::perms((files.integer(2) & 0700) | 0600), ignored);
+    write_parts(files.integer(0), files.integer(2), path);
+    fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, ignored);
   }
   if (all) complete_recipe(into, folder);
   return any;
 }
 
 void BundleFiles::refuse_file(const fs::path& relative) const {
-  throw environment_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, relative.string());
+  throw environment_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, one_line(relative.string()));
 }
 
 void BundleFiles::write_parts(int64_t file, int64_t bytes, const fs::path& path) {
@@ -319,6 +333,47 @@ int64_t BundleFiles::move_into(const fs::path& from, const fs::path& folder) {
   }
   fs::remove_all(from, error);
   return added;
+}
+
+namespace {
+constexpr const char* replaces_word = "replaces";
+}  // namespace
+
+void mark_import(const fs::path& folder, const std::string& digest, bool replaces) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw environment_error("cannot make the folder {}: {}", folder.string(), error.message());
+  write_file_atomic(folder / import_marker, replaces ? digest + " " + replaces_word : digest);
+}
+
+std::optional<InterruptedImport> interrupted_import(sqlite::Database& database, const std::string& id,
+                                                    const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_regular_file(folder / import_marker, error)) return std::nullopt;
+  std::istringstream text(read_file(folder / import_marker));
+  InterruptedImport found;
+  std::string word;
+  text >> found.digest >> word;
+  found.replaces = word == replaces_word;
+  auto row = database.query(
+      "SELECT source FROM main.imported JOIN main.run USING (run) WHERE id = ? AND digest = ? ORDER BY imported DESC",
+      id, found.digest);
+  if (!row.step()) return std::nullopt;
+  found.source = row.text(0);
+  return found;
+}
+
+void refuse_interrupted_import(sqlite::Database& database, const std::string& id, const fs::path& folder) {
+  if (const auto import = interrupted_import(database, id, folder))
+    throw environment_error(
+        "the folder {} does not have the files that belong to the record of run {}, because an import was killed: "
+        "`runner import {}` completes it",
+        folder.string(), id, shell_word(import->source));
+}
+
+void refuse_interrupted_import(const std::string& home, const std::string& id, const fs::path& folder) {
+  if (const auto database = open_to_read(fs::path(home) / "ledger.db"))
+    refuse_interrupted_import(*database, id, folder);
 }
 
 }  // namespace runner

@@ -1,8 +1,10 @@
-// The files in a bundle: how they are stored, and how they get into the folders of runs.
+// The files in a bundle: how they are stored, and how they get into the folders of runs; and what an import that was killed leaves there.
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "runner/base/files.hpp"
 #include "runner/ledger/sqlite.hpp"
@@ -17,6 +19,9 @@ int64_t add_bundled_file(sqlite::Database& database, const std::string& run, con
                          const fs::path& source);
 int64_t add_bundled_text(sqlite::Database& database, const std::string& run, const fs::path& path,
                          const std::string& text);
+
+/// The digest of a run's files in the attached database `bundle`: of their names, sizes and the digests of their parts.
+std::string files_digest(sqlite::Database& database, const std::string& run);
 
 /// Extracts files of the attached database `bundle`, in three steps: into a hidden folder, before the ledger is locked; into place,
 /// before the commit; and the rest after it. A process that is killed leaves what the next import of the bundle completes. The
@@ -34,7 +39,7 @@ class BundleFiles {
   void extract(const std::string& run, const fs::path& folder, bool all);
   /// Gives the folder of a new run its name. Called before the commit.
   void place_new(const std::string& run);
-  /// Marks the folder of a run: its files are about to be replaced by those of the state `digest` (interrupted_import.hpp). Called
+  /// Marks the folder of a run: its files are about to be replaced by those of the state `digest` (mark_import()). Called
   /// before the commit. `replaces`: no file of the folder stays.
   void announce(const std::string& run, const fs::path& folder, const std::string& digest, bool replaces) const;
   /// Called right after the commit: new folders stay.
@@ -58,5 +63,26 @@ class BundleFiles {
   std::map<std::string, fs::path> placed_;  ///< new runs whose folder has its name; removed if the commit fails
   std::vector<fs::path> given_up_;          ///< of imports that were killed; removed at the end
 };
+
+// Imports that were killed between the commit of a run's rows and the move of its files. The run's folder then has a marker with the digest
+// of the state that the rows are of, and the folder's files are those of an earlier state.
+
+struct InterruptedImport {
+  std::string digest;     ///< of the imported state, as in the table `imported`
+  bool replaces = false;  ///< the state does not go on from the one before, so no file of that one stays
+  std::string source;     ///< the bundle
+};
+
+/// Writes the marker. Throws Error(environment).
+void mark_import(const fs::path& folder, const std::string& digest, bool replaces);
+
+/// The interrupted import of run `id`; nothing if there was none, or if it was killed before its commit.
+std::optional<InterruptedImport> interrupted_import(sqlite::Database& database, const std::string& id,
+                                                    const fs::path& folder);
+
+/// Throws Error(environment) if the files in the run's folder are not those of its record, and says how to complete them.
+void refuse_interrupted_import(sqlite::Database& database, const std::string& id, const fs::path& folder);
+/// Checks the files in the run's folder against its record in the ledger in `home`.
+void refuse_interrupted_import(const std::string& home, const std::string& id, const fs::path& folder);
 
 }  // namespace runner

@@ -7,12 +7,26 @@
 namespace runner {
 
 namespace {
-fs::path file_of(const std::string& home) { return fs::path(home) / "ledger.db"; }
+
+/// The ledger's file, which stays open as a Ledger too, as that has migrated it.
+struct MigratedFile {
+  explicit MigratedFile(const std::string& home)
+      : ledger(home, Ledger::Mode::read), database(fs::path(home) / "ledger.db", sqlite::Access::existing) {}
+
+  Ledger ledger;
+  sqlite::Database database;
+};
+
+/// The file of the ledger in `home`; null if there is none.
+std::unique_ptr<MigratedFile> open_migrated(const std::string& home) {
+  return fs::exists(fs::path(home) / "ledger.db") ? std::make_unique<MigratedFile>(home) : nullptr;
+}
+
 }  // namespace
 
 void keep_calibration(const std::string& home, const CalibrationRow& row) {
   Ledger ledger(home, Ledger::Mode::write);  // creates and migrates the file
-  sqlite::Database database(file_of(home), sqlite::Access::existing);
+  sqlite::Database database(fs::path(home) / "ledger.db", sqlite::Access::existing);
   database.run(
       "INSERT INTO calibration (time, machine, ranks, threads, build_id, points, disturbed) "
       "VALUES (?1, ?2, ?3, ?4, ?5, ?6, nullif(?7, ''))",
@@ -20,11 +34,10 @@ void keep_calibration(const std::string& home, const CalibrationRow& row) {
 }
 
 std::vector<CalibrationRow> calibrations(const std::string& home, const std::string& machine) {
-  if (!fs::exists(file_of(home))) return {};
-  Ledger ledger(home, Ledger::Mode::read);
-  sqlite::Database database(file_of(home), sqlite::Access::existing);
+  const auto file = open_migrated(home);
+  if (!file) return {};
   std::vector<CalibrationRow> rows;
-  auto query = database.query(
+  auto query = file->database.query(
       "SELECT time, ranks, threads, build_id, points, ifnull(disturbed, '') FROM (SELECT *, row_number() OVER "
       "(PARTITION BY ranks, threads ORDER BY disturbed IS NOT NULL, time DESC) AS place FROM calibration "
       "WHERE machine = ?1) WHERE place = 1 ORDER BY disturbed IS NOT NULL, ranks, threads",
@@ -45,11 +58,9 @@ std::vector<CalibrationRow> calibrations(const std::string& home, const std::str
 
 std::vector<TimedRun> timed_runs(const std::string& home, int most) {
   constexpr int looked_through = 4000;
-  const fs::path file = fs::path(home) / "ledger.db";
-  if (!fs::exists(file)) return {};
-  Ledger ledger(home, Ledger::Mode::read);  // migrates the file
-  sqlite::Database database(file, sqlite::Access::existing);
-  auto rows = database.query(
+  const auto file = open_migrated(home);
+  if (!file) return {};
+  auto rows = file->database.query(
       "SELECT step, seconds, spread, lost FROM (SELECT run, json_extract(annotations, '$.predicted.step') AS step, "
       "json_extract(annotations, '$.measured.step_seconds') AS seconds, "
       "json_extract(annotations, '$.measured.step_seconds_spread') AS spread, "

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "runner/ledger/ledger_impl.hpp"
-#include "runner/ledger/step_axis.hpp"
 
 namespace runner {
 
@@ -129,7 +128,8 @@ class CurveReducer {
   Curve curve_;
 };
 
-/// Gives the points of these steps, and one on each side, to the reducer by an aggregate function of SQL, which takes half of the time of a loop over rows.
+/// Gives the points of these steps, and one on each side, to the reducer by an aggregate function of SQL, which takes
+/// half of the time of a loop over rows.
 void reduce_all(sqlite::Database& database, CurveReducer& reducer, int64_t run, int64_t key, int64_t first,
                 int64_t last) {
   const auto step = [](sqlite3_context* context, int, sqlite3_value** values) {
@@ -221,6 +221,46 @@ std::vector<double> sample_curve(sqlite::Database& database, int64_t run, int64_
     if (const double value = metric_value(next, 1); std::isfinite(value)) values.push_back(value);
   }
   return values;
+}
+
+StepAxis::StepAxis(std::function<std::optional<Point>()> next) : next_(std::move(next)) { advance(); }
+
+void StepAxis::advance() {
+  do after_ = next_();
+  while (after_ && !std::isfinite(after_->second));
+}
+
+std::optional<double> StepAxis::at(int64_t step) {
+  while (after_ && after_->first <= step) {
+    before_ = after_;
+    advance();
+  }
+  if (!before_) return {};
+  if (before_->first == step) return before_->second;
+  if (!after_) return {};
+  const auto begin = static_cast<double>(before_->first), passed = static_cast<double>(step) - begin,
+             all = static_cast<double>(after_->first) - begin;
+  return before_->second + (after_->second - before_->second) * passed / all;  // exact for whole numbers
+}
+
+TrainedTime::TrainedTime(sqlite::Database& database, int64_t run) {
+  double before = 0;
+  auto rows = database.query(
+      "SELECT started, ifnull(ended, heartbeat) FROM attempt WHERE run = ? ORDER BY started, number", run);
+  while (rows.step()) {
+    const double seconds = std::max(0.0, rows.real(1) - rows.real(0));
+    attempts_.push_back({.started = rows.real(0), .seconds = seconds, .seconds_before = before});
+    before += seconds;
+  }
+  // The last one may go on.
+  if (!attempts_.empty()) attempts_.back().seconds = std::numeric_limits<double>::infinity();
+}
+
+double TrainedTime::at(double time) const {
+  const auto next = std::ranges::upper_bound(attempts_, time, {}, &Attempt::started);
+  if (next == attempts_.begin()) return 0;
+  const Attempt& attempt = *std::prev(next);
+  return attempt.seconds_before + std::min(time - attempt.started, attempt.seconds);
 }
 
 }  // namespace runner

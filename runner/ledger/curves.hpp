@@ -1,10 +1,12 @@
 // Curves for the screen: a metric of a run, reduced to the least and the greatest value of each column of pixels, so that no spike
-// disappears.
+// disappears; and what the horizontal axis of a curve may be.
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/ledger/sqlite.hpp"
@@ -51,5 +53,36 @@ std::optional<Curve> read_curve(sqlite::Database& database, int64_t run, const C
 
 /// At most `count` finite values of a metric at equal distances of steps, for a drawing in a table. Costs one search per value.
 std::vector<double> sample_curve(sqlite::Database& database, int64_t run, int64_t key, int64_t count);
+
+/// Gives steps the value that a metric (tokens, seconds, epoch) has there. Between two of its points the metric is taken to be straight,
+/// because metrics are recorded at different steps: a validation loss between two logged steps has an x value, too.
+class StepAxis {
+ public:
+  using Point = std::pair<int64_t, double>;
+  /// `next`: the metric's points, in the order of their steps, then nothing.
+  explicit StepAxis(std::function<std::optional<Point>()> next);
+  /// The metric's value at `step`, which is at least that of the call before. Nothing: it is before the first point, or after the last.
+  std::optional<double> at(int64_t step);
+
+ private:
+  void advance();
+  std::function<std::optional<Point>()> next_;
+  std::optional<Point> before_;  ///< the last point at the step or before it
+  std::optional<Point> after_;   ///< the one that follows
+};
+
+/// The time that a run took, without the pauses between its attempts.
+class TrainedTime {
+ public:
+  TrainedTime(sqlite::Database& database, int64_t run);  ///< `run`: a row number
+  /// The seconds that the attempts took together until a moment (Unix seconds). Within a pause: those until its begin.
+  double at(double time) const;
+
+ private:
+  struct Attempt {
+    double started, seconds, seconds_before;  ///< its own, and those of the attempts before
+  };
+  std::vector<Attempt> attempts_;  ///< in their order
+};
 
 }  // namespace runner

@@ -78,9 +78,7 @@ void check_notes(const std::string& notes) {
 /// Changes one column of a run, if its value is another one.
 int change_column(sqlite::Database& database, int64_t run, const std::string& what, const std::string& after) {
   const std::string column = what == "group" ? "grp" : what;
-  auto row = database.query("SELECT " + column + " FROM run WHERE run = ?", run);
-  RUNNER_CHECK(row.step());
-  const std::string before = row.text(0);
+  const std::string before = database.text("SELECT " + column + " FROM run WHERE run = ?", run);
   if (before == after) return 0;
   database.run("UPDATE run SET " + column + " = ? WHERE run = ?", after, run);
   record_change(database, run, what, before, after);
@@ -174,8 +172,12 @@ int Ledger::edit(const std::vector<std::string>& runs, const RunEdit& edit) {
     throw environment_error("the ledger {} was written by a newer runner, which alone can change it",
                             impl_->path.string());
   const RunEdit clean = edit_without_secrets(edit, impl_->secrets);
-  sqlite::Transaction transaction(*impl_->database);
-  for (const auto& run : runs) changed += edit_run(*impl_->database, impl_->row_of(run), clean) > 0 ? 1 : 0;
+  // On a full disk, impl_->database can be a copy in memory, whose edits would be lost.
+  std::unique_ptr<sqlite::Database> file;
+  if (impl_->database->path() == ":memory:") file = open_to_change(impl_->path);
+  auto& database = file ? *file : *impl_->database;
+  sqlite::Transaction transaction(database);
+  for (const auto& run : runs) changed += edit_run(database, impl_->row_of(run), clean) > 0 ? 1 : 0;
   transaction.commit();
   return changed;
 }

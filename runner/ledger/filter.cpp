@@ -30,15 +30,7 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return near ? fmt::format("; did you mean \"{}\"?", *near) : "";
 }
 
-/// A function of a metric in an operand.
-std::optional<RunOperand::Of> metric_function(const std::string& name) {
-  if (name == "last") return RunOperand::Of::last;
-  if (name == "best") return RunOperand::Of::best;
-  if (name == "min") return RunOperand::Of::min;
-  if (name == "max") return RunOperand::Of::max;
-  return std::nullopt;
-}
-
+/// The functions of a metric in an operand, in the order of RunOperand::Of after `name`.
 const std::vector<std::string> metric_functions = {"last", "best", "min", "max"};
 
 /// Reads a filter from left to right.
@@ -97,13 +89,14 @@ class FilterParser {
 
   /// The name in best(NAME); the parenthesis before it is read already.
   RunOperand function_of(const std::string& function, FilterPlace start) {
-    const auto of = metric_function(function);
-    if (!of)
+    const auto known = std::ranges::find(metric_functions, function);
+    if (known == metric_functions.end())
       fail(start, fmt::format("there is no function `{}`: it is {}{}", function, join_or(metric_functions),
                               did_you_mean(function, metric_functions)));
     skip_spaces();
     FilterPlace name_place;
-    RunOperand operand{.of = *of, .name = text_before(")", name_place), .place = start};
+    const auto of = static_cast<RunOperand::Of>(1 + (known - metric_functions.begin()));
+    RunOperand operand{.of = of, .name = text_before(")", name_place), .place = start};
     skip_spaces();
     if (!take(")")) fail({start.offset, at_ - start.offset}, fmt::format("`{}(` has no closing parenthesis", function));
     operand.place.length = at_ - start.offset;
@@ -292,19 +285,7 @@ FilterError::FilterError(const std::string& text, FilterPlace place, const std::
     : Error(ExitCode::usage, with_carets(text, place, message)), message_(message), place_(place) {}
 
 std::string RunOperand::text() const {
-  switch (of) {
-    case Of::last:
-      return "last(" + name + ")";
-    case Of::best:
-      return "best(" + name + ")";
-    case Of::min:
-      return "min(" + name + ")";
-    case Of::max:
-      return "max(" + name + ")";
-    case Of::name:
-      break;
-  }
-  return name;
+  return of == Of::name ? name : metric_functions.at(static_cast<size_t>(of) - 1) + "(" + name + ")";
 }
 
 RunFilter parse_filter(const std::string& text) { return FilterParser(text).filter(); }

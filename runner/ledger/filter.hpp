@@ -12,8 +12,8 @@
 //   limit:20                the first 20 in this order; without sort: the newest 20
 //
 // An OPERAND is a field, a recipe key ("optimizer.lr", or its last part "lr" if no other key has it), a metric (its last
-// value), or last(METRIC), best(METRIC), min(METRIC), max(METRIC). Archived and deleted runs match only with archived:yes|any
-// and deleted:yes|any; the trash (deleted:yes) has archived runs, too.
+// value), or last(METRIC), best(METRIC), which is finite, min(METRIC), max(METRIC). Archived and deleted runs match only with
+// archived:yes|any and deleted:yes|any; the trash (deleted:yes) has archived runs, too.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -95,8 +95,7 @@ Candidates field_values(sqlite::Database& database, const std::string& name) {
 
 Candidates known_metrics(sqlite::Database& database) {
   Candidates list;
-  for (auto rows = database.query("SELECT name FROM key ORDER BY name"); rows.step();)
-    list.push_back({rows.text(0), "metric"});
+  for (const auto& name : database.texts("SELECT name FROM key ORDER BY name")) list.push_back({name, "metric"});
   return list;
 }
 
@@ -112,8 +111,8 @@ Candidates names(sqlite::Database* database, bool in_filter) {
   }
   for (const char* function : {"best(", "last(", "min(", "max("}) list.push_back({function, "of a metric"});
   if (!database) return list;
-  for (auto rows = database->query("SELECT name FROM config_key ORDER BY name"); rows.step();)
-    list.push_back({rows.text(0), "recipe key"});
+  for (const auto& name : database->texts("SELECT name FROM config_key ORDER BY name"))
+    list.push_back({name, "recipe key"});
   auto of_runs = known_metrics(*database);
   list.insert(list.end(), of_runs.begin(), of_runs.end());
   return list;

@@ -19,11 +19,11 @@ const std::vector<RunField>& run_fields() {
       {"strategy", Kind::text, "run.strategy", "strategy; evaluate, predict or embed for runs that train nothing"},
       {"ranks", Kind::number, "run.world_size", "number of ranks"},
       {"steps", Kind::number, "run.steps", "the greatest step"},
-      {"started", Kind::time, "run.started", "when the run started"},
+      {"started", Kind::time, "nullif(run.started, 0)", "when the run started"},
       {"ended", Kind::time, "run.ended", "when the run ended"},
       {"took", Kind::duration,
        "(SELECT sum(max(0, coalesce(attempt.ended, run.ended, unixepoch('subsec')) - attempt.started)) FROM attempt "
-       "WHERE attempt.run = run.run)",
+       "WHERE attempt.run = run.run AND run.started > 0)",
        "the time that its attempts took together"},
       {"metric", Kind::number,
        "(SELECT value FROM metric_last JOIN key USING (key) WHERE run = run.run AND name IN (run.monitor, 'loss') "

@@ -26,20 +26,8 @@ std::string escape_like(const std::string& text) {
   return escaped;
 }
 
-const char* sign(Relation relation) {
-  switch (relation) {
-    case Relation::less:
-      return "<";
-    case Relation::at_most:
-      return "<=";
-    case Relation::greater:
-      return ">";
-    case Relation::at_least:
-      return ">=";
-    default:
-      return "=";
-  }
-}
+/// The signs of comparisons, in the order of Relation.
+constexpr const char* signs[] = {"=", "=", "<", "<=", ">", ">="};
 
 /// The column of metric_last for a function; "best" depends on the metric.
 std::string metric_column(RunOperand::Of of, bool higher_is_better) {
@@ -47,12 +35,6 @@ std::string metric_column(RunOperand::Of of, bool higher_is_better) {
   if (of == Of::min || (of == Of::best && !higher_is_better)) return "min";
   if (of == Of::max || of == Of::best) return "max";
   return "value";
-}
-
-std::vector<std::string> all_texts(sqlite::Database& database, const char* sql) {
-  std::vector<std::string> texts;
-  for (auto rows = database.query(sql); rows.step();) texts.push_back(rows.text(0));
-  return texts;
 }
 
 }  // namespace
@@ -83,9 +65,9 @@ void FilterSql::unknown(const RunOperand& operand, const std::string& text) {
           fmt::format("names have no \"{}\" in front: write \"{}\"", prefix, operand.name.substr(prefix.size())));
   if (operand.name.starts_with("tags.")) throw FilterError(text, operand.place, "tags have no values: write tag:NAME");
   const bool metric = operand.of != RunOperand::Of::name;
-  auto known = all_texts(database_, "SELECT name FROM key");
+  auto known = database_.texts("SELECT name FROM key");
   if (!metric) {
-    for (const auto& key : all_texts(database_, "SELECT name FROM config_key")) {
+    for (const auto& key : database_.texts("SELECT name FROM config_key")) {
       known.push_back(key);
       known.push_back(key.substr(key.rfind('.') + 1));
     }
@@ -135,10 +117,19 @@ RunExpression FilterSql::expression(const RunOperand& operand, const std::string
   if (!key.step()) unknown(operand, text);
   const std::string points =
       fmt::format("FROM metric_last WHERE run = run.run AND key = {}", parameter(key.integer(0)));
-  const std::string value = fmt::format("(SELECT {} {})", metric_column(operand.of, key.integer(1) != 0), points),
+  const std::string column = metric_column(operand.of, key.integer(1) != 0),
+                    any = fmt::format("(SELECT {} {})", column, points),
                     exists = fmt::format("EXISTS (SELECT 1 {})", points);
+  // The best value is finite: points are read if metric_last has an infinity.
+  const std::string value =
+      operand.of != RunOperand::Of::best
+          ? any
+          : fmt::format(
+                "(SELECT CASE WHEN abs({0}) = 9e999 THEN (SELECT {0}(value) FROM metric WHERE metric.run = run.run AND "
+                "metric.key = metric_last.key AND abs(value) < 9e999) ELSE {0} END {1})",
+                column, points);
   return {.sql = value,
-          .cell_sql = fmt::format("CASE WHEN {} THEN ifnull({}, 'NaN') END", exists, value),
+          .cell_sql = fmt::format("CASE WHEN {} THEN coalesce({}, {}, 'NaN') END", exists, value, any),
           .has_value_sql = exists};
 }
 
@@ -210,7 +201,7 @@ std::string FilterSql::matches(const RunExpression& expression, const std::strin
 
 std::string FilterSql::compares(const RunTerm& term, const RunExpression& expression) {
   const std::string right = number_parameter(expression, term.values[0]);
-  std::string condition = fmt::format("{} {} {}", expression.sql, sign(term.relation), right);
+  std::string condition = fmt::format("{} {} {}", expression.sql, signs[static_cast<size_t>(term.relation)], right);
   // SQLite orders texts after all numbers.
   if (!expression.json_path.empty()) condition += fmt::format(" AND typeof({}) IN ('integer', 'real')", expression.sql);
   return condition;

@@ -1,6 +1,7 @@
 #include "runner/ledger/foreign_runs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -10,8 +11,8 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
+#include "runner/ledger/migrations.hpp"
 #include "runner/ledger/row_copy.hpp"
-#include "runner/ledger/scratch_ledger.hpp"
 #include "runner/ledger/trash.hpp"
 
 namespace runner {
@@ -23,8 +24,8 @@ namespace {
 
 /// A digest of everything that is imported of the run.
 std::string digest_of(const ForeignRun& run) {
-  json facts = {run.name, run.status, run.group, run.notes, run.host, run.tags, run.config};
-  if (!run.times_of_file) facts.insert(facts.end(), {run.started, or_null(run.ended)});
+  const json facts = {run.name, run.status, run.group,   run.notes,         run.host,
+                      run.tags, run.config, run.started, or_null(run.ended)};
   std::string digests = xxh3_hex(json_text(facts)), text;
   for (const auto& point : run.points) {
     text += fmt::format("{}\n{} {}\n", point.name, point.step, point.value);
@@ -80,7 +81,7 @@ void add_what_is_there(sqlite::Database& database, int64_t row, ForeignRun& run)
   json config = json::parse(facts.text(0));
   add_settings(config, run.config);
   run.config = std::move(config);
-  run.started = std::min(run.started, facts.real(1));
+  if (facts.real(1) > 0) run.started = run.started > 0 ? std::min(run.started, facts.real(1)) : facts.real(1);
   if (const auto ended = facts.optional_real(2); ended && ended > run.ended) {
     run.ended = ended;
     run.status = facts.text(3);
@@ -126,11 +127,11 @@ int64_t add_row(sqlite::Database& database, const std::string& kind, const Forei
       keep_text(database, json_text(run.config)), nothing,
       keep_text(database, json_text(json{{"strategy", kind}, {"reason", "imported"}})));
   const int64_t row = database.last_insert_rowid();
+  const double ended = run.ended.value_or(run.started), started = run.started > 0 ? run.started : ended;
   database.run(
       "INSERT INTO attempt (run, number, reason, host, boot_id, pid_namespace, pid, process_start, started, heartbeat, "
       "ended) VALUES (?, 1, ?, ?, '', '', 0, 0, ?, ?, ?)",
-      row, "imported from " + kind, run.host, run.started, run.ended.value_or(run.started),
-      run.ended.value_or(run.started));
+      row, "imported from " + kind, run.host, started, ended, ended);
   add_points(database, row, run.points);
   return row;
 }
@@ -152,7 +153,8 @@ class ForeignImport {
     MergedRun merged{.id = before.id, .name = run.name, .outcome = Outcome::unchanged, .why = ""};
     if (settled(merged, before, digest, run.partial)) return merged;
     if (before.run != 0 && run.partial) add_what_is_there(*database_, before.run, run);
-    const std::string id = before.run != 0 ? before.id : unused_id(*database_, "run", run.started);
+    const std::string id =
+        before.run != 0 ? before.id : unused_id(*database_, "run", run.started > 0 ? run.started : wall_seconds());
     const int64_t prepared = prepare(run, id);
     sqlite::Transaction transaction(*database_);
     const EarlierImport now = imported_before(*database_, kind_, run.origin);
@@ -163,7 +165,7 @@ class ForeignImport {
     if (before.run == 0)
       before.run = RowCopy(*database_, "scratch", "main").copy(prepared);
     else
-      update(before.run, prepared, run.times_of_file);
+      update(before.run, prepared);
     note_config(*database_, before.run);
     database_->run("INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, ?, ?, ?, ?)",
                    before.run, wall_seconds(), kind_, source_, run.origin, digest);
@@ -197,23 +199,18 @@ class ForeignImport {
   }
 
   /// Replaces parameters and points of the run `row` by those of `prepared`.
-  void update(int64_t row, int64_t prepared, bool keep_times) {
+  void update(int64_t row, int64_t prepared) {
     RowCopy copy(*database_, "scratch", "main");
     copy.copy_texts("run", prepared);
     database_->run(
-        "UPDATE main.run SET (config, status, steps, message) = (SELECT config, status, steps, message FROM "
-        "scratch.run WHERE run = ?2) WHERE run = ?1",
+        "UPDATE main.run SET (config, status, steps, message, started, ended) = (SELECT config, status, steps, "
+        "message, "
+        "started, ended FROM scratch.run WHERE run = ?2) WHERE run = ?1",
         row, prepared);
-    if (!keep_times) {
-      database_->run(
-          "UPDATE main.run SET (started, ended) = (SELECT started, ended FROM scratch.run WHERE run = ?2) "
-          "WHERE run = ?1",
-          row, prepared);
-      database_->run(
-          "UPDATE main.attempt SET (started, heartbeat, ended) = (SELECT started, heartbeat, ended FROM "
-          "scratch.attempt WHERE run = ?2) WHERE run = ?1",
-          row, prepared);
-    }
+    database_->run(
+        "UPDATE main.attempt SET (started, heartbeat, ended) = (SELECT started, heartbeat, ended FROM "
+        "scratch.attempt WHERE run = ?2) WHERE run = ?1",
+        row, prepared);
     for (const char* table : {"metric", "metric_last", "end_point"}) {
       database_->run(std::string("DELETE FROM main.") + table + " WHERE run = ?", row);
       copy.copy_table(table, prepared);
@@ -258,6 +255,87 @@ std::vector<MergedRun> add_foreign_runs(const std::string& home, const std::stri
     run = {};  // the points of the next ones may need the memory
   }
   return merged;
+}
+
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Whether a text has the form in which programs write numbers: -12, 0.5, 1e-05, not 007, 12345e7 or a number with more digits than
+/// a double has.
+bool is_written_number(std::string_view text) {
+  constexpr size_t most_digits = 17;
+  if (text.starts_with('-')) text.remove_prefix(1);
+  const auto take_digits = [&] {
+    const auto digits = text.substr(0, static_cast<size_t>(std::ranges::find_if_not(text, is_digit) - text.begin()));
+    text.remove_prefix(digits.size());
+    return digits;
+  };
+  const auto whole = take_digits();
+  size_t digits = whole == "0" ? 0 : whole.size();
+  if (whole.empty() || (whole.size() > 1 && whole.front() == '0')) return false;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    const auto fraction = take_digits();
+    if (fraction.empty()) return false;
+    digits +=
+        digits > 0 ? fraction.size() : fraction.size() - std::min(fraction.find_first_not_of('0'), fraction.size());
+  }
+  if (digits > most_digits) return false;
+  if (text.empty()) return true;
+  if (text.front() != 'e' && text.front() != 'E') return false;
+  text.remove_prefix(1);
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return whole.size() == 1 && !take_digits().empty() && text.empty();
+}
+
+json typed(const std::string& text) {
+  if (text == "true" || text == "True") return true;
+  if (text == "false" || text == "False") return false;
+  if (const auto whole = parse_number<int64_t>(text); whole && std::to_string(*whole) == text) return *whole;
+  if (!is_written_number(text)) return text;
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) ? json(*number) : json(text);
+}
+
+/// The values below `object`, under names with dots, at `place`.
+void put_flat(json& place, const std::string& name, const json& object) {
+  for (const auto& [key, value] : object.items())
+    if (value.is_object() && !value.empty())
+      put_flat(place, name + "." + key, value);
+    else
+      place[name + "." + key] = value;
+}
+
+}  // namespace
+
+void set_parameter(json& config, const std::string& name, const json& value) {
+  json* place = &config;
+  const auto parts = split(name, '.');
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    auto& next = (*place)[parts[i]];
+    if (next.is_null()) next = json::object();
+    if (!next.is_object()) {
+      (*place)[join({parts.begin() + static_cast<std::ptrdiff_t>(i), parts.end()}, ".")] = value;
+      return;
+    }
+    place = &next;
+  }
+  auto& last = (*place)[parts.back()];
+  const json before = std::exchange(last, value);
+  if (before.is_object() && !value.is_object()) put_flat(*place, parts.back(), before);
+}
+
+void add_settings(json& config, const json& later) {
+  if (!config.is_object() || !later.is_object()) {
+    config = later;
+    return;
+  }
+  for (const auto& [name, value] : later.items()) add_settings(config[name], value);
+}
+
+void set_parameter(json& config, const std::string& name, const std::string& value) {
+  set_parameter(config, name, typed(value));
 }
 
 }  // namespace runner

@@ -19,11 +19,10 @@ struct ForeignRun {
   std::string group = "", notes = "", host = "";
   std::vector<std::string> tags = {};
   nlohmann::json config = nlohmann::json::object();  ///< parameters, nested by the dots in their names
-  double started = 0;                                ///< Unix seconds
+  double started = 0;                                ///< Unix seconds; 0: the source does not say it
   std::optional<double> ended = {};
   std::vector<MetricPoint> points = {};
-  bool times_of_file = false;  ///< started and ended are when the file was changed, which is no change of the run
-  bool partial = false;        ///< other files may have more of it: points and parameters that the ledger has stay
+  bool partial = false;  ///< other files may have more of it: points and parameters that the ledger has stay
 };
 
 /// Adds the runs, each in a transaction of its own: a kill leaves whole runs, and the same import later adds the others. The rows are

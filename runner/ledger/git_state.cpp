@@ -1,5 +1,7 @@
 #include "runner/ledger/git_state.hpp"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <mutex>
 

@@ -1,13 +1,19 @@
-// Opens the ledger: creates and migrates the file, and finds runs whose supervisor is gone.
+// Opens the ledger: finds its folder, creates and migrates the file, and finds runs whose supervisor is gone.
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/metric_names.hpp"
-#include "runner/ledger/backup.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
@@ -44,9 +50,9 @@ std::map<int64_t, fs::path> spools_of(sqlite::Database& database, const fs::path
   return files;
 }
 
-/// Adds these records. Returns those that the ledger cannot take now.
+/// Adds these records. Returns those that the ledger cannot take now; `full`: one of them because its disk is full.
 std::map<int64_t, fs::path> add_spools(sqlite::Database& database, const std::map<int64_t, fs::path>& spools,
-                                       std::map<int64_t, double>& lost, bool keep) {
+                                       std::map<int64_t, double>& lost, bool keep, bool& full) {
   std::map<int64_t, fs::path> left;
   for (const auto& [run, file] : spools) {
     try {
@@ -63,7 +69,15 @@ std::map<int64_t, fs::path> add_spools(sqlite::Database& database, const std::ma
       if (found && !keep) log::info("the record of run {} was added from {}", now.text(2), file.string());
     } catch (const Error& error) {
       left[run] = file;
-      log::warning("the record in {} is not in the ledger yet: {}", file.string(), error.what());
+      static std::mutex mutex;
+      static std::set<fs::path> told;  // a command may open the ledger several times
+      const std::lock_guard lock(mutex);
+      const std::string why = error.what();
+      const bool no_space = why.ends_with(sqlite::disk_full);
+      full |= no_space;
+      if (told.insert(file).second)
+        log::warning("the record in {} is not in the ledger yet: {}", file.string(),
+                     no_space ? sqlite::disk_full : why);
     }
   }
   return left;
@@ -72,7 +86,7 @@ std::map<int64_t, fs::path> add_spools(sqlite::Database& database, const std::ma
 /// A copy of the ledger in memory.
 std::unique_ptr<sqlite::Database> copy_in_memory(sqlite::Database& database) {
   auto copy = std::make_unique<sqlite::Database>(":memory:", sqlite::Access::create);
-  copy_pages(database, *copy);
+  sqlite::copy_pages(database, *copy);
   return copy;
 }
 
@@ -217,18 +231,22 @@ void Ledger::Impl::mark_lost(bool reads) {
     if (is_gone(owner, heartbeat, me, now)) lost[leases.integer(0)] = heartbeat;
   }
   leases = database->query("SELECT 1");
-  const auto left = add_spools(*database, spools_of(*database, home, lost), lost, /*keep=*/false);
+  bool full = false;
+  auto left = add_spools(*database, spools_of(*database, home, lost), lost, /*keep=*/false, full);
   constexpr uintmax_t copied_bytes_max = 1 << 30;
   std::error_code error;
   // A disk that is still full: what the runs have recorded beside the ledger can be read all the same.
   if (reads && !left.empty() && fs::file_size(path, error) < copied_bytes_max) {
     database = copy_in_memory(*database);
-    add_spools(*database, left, lost, /*keep=*/true);
+    add_spools(*database, left, lost, /*keep=*/true, full);
+    left.clear();
   }
+  if (!full) left.clear();
   if (lost.empty()) return;
   try {
     sqlite::Transaction transaction(*database);
     for (const auto& [run, heartbeat] : lost) {
+      if (left.contains(run)) continue;  // with its end in the file, nobody would add what it has recorded
       // The heartbeat is compared again: another process may have resumed the run in the meantime. An earlier attempt's
       // heartbeat may be later, if the clock was set back.
       database->run(
@@ -239,7 +257,7 @@ void Ledger::Impl::mark_lost(bool reads) {
         database->run("UPDATE attempt SET ended = max(heartbeat, started) WHERE run = ? AND ended IS NULL", run);
     }
     transaction.commit();
-    lost.clear();
+    std::erase_if(lost, [&](const auto& one) { return !left.contains(one.first); });
   } catch (const sqlite::Failure& failure) {
     if (failure.primary() == SQLITE_CORRUPT)
       throw;  // after any other failure, the ledger can still be read, and `lost` contains the lost runs
@@ -250,5 +268,60 @@ Ledger::Ledger(const std::string& home, Mode mode) : impl_(std::make_unique<Impl
 Ledger::~Ledger() = default;
 
 std::shared_ptr<void> Ledger::brief_reads() const { return std::make_shared<Impl::BriefReads>(*impl_); }
+
+namespace {
+
+std::optional<fs::path> ledger_above(const fs::path& folder) {
+  struct stat here {
+  }, above{};
+  if (::stat(folder.c_str(), &here) != 0) return std::nullopt;
+  for (fs::path parent = folder.parent_path();; parent = parent.parent_path()) {
+    if (::stat(parent.c_str(), &above) != 0 || above.st_dev != here.st_dev) return std::nullopt;
+    std::error_code ignored;
+    const bool anybodys = (above.st_mode & S_IWOTH) != 0;
+    if (!anybodys && fs::is_directory(parent / ".runner", ignored)) return parent / ".runner";
+    if (parent == parent.parent_path()) return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string ledger_home() {
+  const char* home = std::getenv("RUNNER_HOME");
+  std::error_code error;
+  if (home && *home) {
+    if (fs::exists(home, error) && !fs::is_directory(home, error))
+      throw environment_error("RUNNER_HOME = {} is a file; it must name a folder", home);
+    return home;
+  }
+  const fs::path folder = fs::current_path(error);
+  if (error || fs::is_directory(".runner", error)) return ".runner";
+  const auto above = ledger_above(folder);
+  if (!above) return ".runner";
+  static std::once_flag named;
+  std::call_once(named, [&] {
+    log::info("ledger: {} (mkdir .runner makes one here; RUNNER_HOME names any other)", above->string());
+  });
+  return above->string();
+}
+
+bool on_network_filesystem(const std::string& folder) {
+  struct statfs info {};
+  if (::statfs(folder.c_str(), &info) != 0) return false;
+  constexpr std::array<uint32_t, 11> types = {
+      0x6969,      // NFS
+      0x517b,      // SMB
+      0xff534d42,  // CIFS
+      0xfe534d42,  // SMB 2
+      0x0bd00bd0,  // Lustre
+      0x47504653,  // GPFS
+      0x19830326,  // BeeGFS
+      0x00c36400,  // Ceph
+      0x5346414f,  // AFS
+      0x65735546,  // FUSE
+      0x01021997,  // 9P
+  };
+  return std::find(types.begin(), types.end(), static_cast<uint32_t>(info.f_type)) != types.end();
+}
 
 }  // namespace runner

@@ -52,7 +52,7 @@ struct MetricPoint {
 
 struct RunRow {
   std::string id, name, status, strategy;
-  double started = 0;                          ///< Unix seconds
+  double started = 0;                          ///< Unix seconds; 0: imported from a source that does not say it
   std::optional<double> ended;                 ///< Unix seconds; for a lost run, the time of its last activity
   double ended_attempts_seconds = 0;           ///< sum over the attempts that have ended
   std::optional<double> open_attempt_started;  ///< Unix seconds; empty if all attempts have ended
@@ -81,7 +81,8 @@ struct SystemSummary {
   double mean = 0, min = 0, max = 0;
 };
 
-/// The time that the run's attempts took together, without the pauses between them.
+/// The time that the run's attempts took together, without the pauses between them; NaN if the run's source does not say when it
+/// started (RunRow::started is 0).
 double seconds_taken(const RunRow& row, double now);
 
 /// A row of `runner ls --json`.
@@ -181,6 +182,7 @@ class Ledger {
   std::string run_dir(const std::string& run) const;
   RunRow row(const std::string& run) const;             ///< without cells
   nlohmann::json config(const std::string& run) const;  ///< of `show`, without the rest
+  nlohmann::json origins(const std::string& run) const;
   std::map<std::string, MetricSummary> summaries(const std::string& run) const;
   /// The points of the run's last `count` steps: step -> metric -> value.
   std::map<int64_t, std::map<std::string, double>> last_rows(const std::string& run, int64_t count) const;

@@ -10,17 +10,13 @@
 #include "runner/base/log.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/ledger/bundle.hpp"
-#include "runner/ledger/bundle_check.hpp"
 #include "runner/ledger/bundle_files.hpp"
 #include "runner/ledger/edits.hpp"
-#include "runner/ledger/interrupted_import.hpp"
 #include "runner/ledger/ledger_impl.hpp"
-#include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/migrations.hpp"
-#include "runner/ledger/references.hpp"
+#include "runner/ledger/orphans.hpp"
 #include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/run_id.hpp"
-#include "runner/ledger/scratch_ledger.hpp"
 #include "runner/ledger/source_errors.hpp"
 #include "runner/ledger/trash.hpp"
 
@@ -138,9 +134,7 @@ class Merge {
     return row.step() ? row.integer(0) : 0;
   }
   fs::path folder_of(int64_t run) const {
-    auto row = database_->query("SELECT folder FROM main.run WHERE run = ?", run);
-    RUNNER_CHECK(row.step());
-    return home_ / row.text(0);
+    return home_ / database_->text("SELECT folder FROM main.run WHERE run = ?", run);
   }
 
   int64_t checked_version() const {
@@ -180,11 +174,22 @@ class Merge {
         throw environment_error("the bundle {} is damaged: the rows of run {} do not have their digest",
                                 source_.string(), id);
     }
+    check_files();
     check_bundle_json(*database_, source_.string());
     rows = database_->query("SELECT id FROM bundle.sweep");
     while (rows.step())
       if (const std::string id = rows.text(0); !is_run_id(id))
         throw environment_error("the bundle {} is damaged: it has a sweep \"{}\"", source_.string(), id);
+  }
+
+  /// Compares the files of each run with their digest.
+  void check_files() const {
+    if (!database_->query("SELECT 1 FROM pragma_table_info('bundled', 'bundle') WHERE name = 'files'").step()) return;
+    for (const auto& run : runs_)
+      if (files_digest(*database_, run.id) !=
+          database_->text("SELECT ifnull(files, '') FROM bundle.bundled WHERE id = ?", run.id))
+        throw environment_error("the bundle {} is damaged: the files of run {} do not have their digest",
+                                source_.string(), run.id);
   }
 
   /// The states of the run that were imported into this schema before.
@@ -201,10 +206,13 @@ class Merge {
   /// Sets whether has_begun_here(). What the bundle says of it counts only where it comes from.
   void mark_beginning(const std::string& id, int64_t run, bool here) {
     database_->run("DELETE FROM main.imported WHERE run = ? AND digest = ?", run, begun_here);
-    if (here)
-      database_->run(
-          "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
-          wall_seconds(), source_name_, id, begun_here);
+    if (here) record_import(id, run, begun_here);
+  }
+  /// Records that the run came from the bundle in this state.
+  void record_import(const std::string& id, int64_t run, const std::string& digest) {
+    database_->run(
+        "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
+        wall_seconds(), source_name_, id, digest);
   }
 
   /// Steps and attempts: two records that agree in them have the same checkpoints.
@@ -324,14 +332,9 @@ class Merge {
         "WHERE run = ?1), started)) WHERE run = ?1 AND status = 'running'",
         run);
     database_->run("UPDATE main.attempt SET ended = max(heartbeat, started) WHERE run = ? AND ended IS NULL", run);
-    database_->run(
-        "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
-        wall_seconds(), source_name_, id, states_.at(id).digest);
+    record_import(id, run, states_.at(id).digest);
     // The state here now comes from the bundle, too, so a later state of it can replace it.
-    if (const auto own = run_digest(*database_, "main", run); own != states_.at(id).digest)
-      database_->run(
-          "INSERT INTO main.imported (run, time, kind, source, origin, digest) VALUES (?, ?, 'bundle', ?, ?, ?)", run,
-          wall_seconds(), source_name_, id, own);
+    if (const auto own = run_digest(*database_, "main", run); own != states_.at(id).digest) record_import(id, run, own);
   }
 
   /// Keeps the facts of a run that only this ledger knows: its folder, the sweep that it is of, runs that it is linked to, and edits. If

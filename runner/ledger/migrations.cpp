@@ -3,7 +3,6 @@
 #include "runner/base/fault_point.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
-#include "runner/ledger/backup.hpp"
 
 namespace runner {
 
@@ -42,7 +41,7 @@ void keep_old_file(sqlite::Database& database, const Migration& first) {
   for (int next = 2; fs::exists(copy); ++next)
     copy = name + "-" + std::to_string(next);  // of a process that was killed, or another file
   try {
-    back_up(database.path(), copy);
+    sqlite::back_up(database.path(), copy);
   } catch (const Error& error) {
     throw environment_error(
         "the ledger {} was not changed to the schema of this runner, because it cannot be copied first: {}",
@@ -71,5 +70,21 @@ void migrate(sqlite::Database& database, std::span<const Migration> list, bool c
   transaction.commit();
   fault_point("migration committed");
 }
+
+ScratchLedger::ScratchLedger(const fs::path& home, const fs::path& from) : file_(new_temporary_file(home / ".import")) {
+  try {
+    if (!from.empty()) fs::copy_file(from, file_, fs::copy_options::overwrite_existing);
+    sqlite::Database database(file_, sqlite::Access::create);
+    database.execute("PRAGMA journal_mode = off; PRAGMA synchronous = off");
+    if (!from.empty()) database.execute("PRAGMA application_id = " + std::to_string(ledger_application_id));
+    migrate(database, migrations(), /*copies=*/false);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(file_, ignored);
+    throw;
+  }
+}
+
+ScratchLedger::~ScratchLedger() { sqlite::remove_database(file_); }
 
 }  // namespace runner

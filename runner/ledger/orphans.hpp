@@ -1,4 +1,5 @@
-// Rows and folders that no run of the ledger refers to.
+// What of the ledger is in use: runs by running processes, so that nothing is taken away from under them; and the rows and folders that
+// no run refers to.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -6,6 +7,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "runner/ledger/sqlite.hpp"
 
 namespace runner {
 
@@ -23,15 +26,18 @@ std::vector<std::filesystem::path> orphaned_folders(const std::string& home, boo
 /// The checkpoints that a run, other than those in the trash, would start from when it is resumed.
 std::vector<std::filesystem::path> foreign_starts(const std::string& home);
 
+/// Why the run with this row number must stay as it is now: it is running, it is a trial of a running sweep, a running run started
+/// from it or reads its model, or a setting of a running run names a path in its folder. Empty if nothing uses it. `home`: the
+/// ledger's folder. A run whose supervisor is gone is not running, also where the ledger cannot be written to say so.
+std::string live_use_of(sqlite::Database& database, const std::filesystem::path& home, int64_t run);
+
 /// The present use (live_use_of()) of each of `runs` that something uses.
 std::map<std::string, std::string> live_uses(const std::string& home, const std::vector<std::string>& runs);
 
-/// Calls `remove` under the ledger's write lock, in which no run can begin or continue, unless something uses the checkpoint `path` of
-/// `run` now. Running trainings wait for this lock, so `remove` may rename files, but not delete or copy them. Returns what uses it; empty: it was removed.
+/// Calls `remove` under the ledger's write lock, in which no run can begin or continue, unless something uses the
+/// checkpoint `path` of `run` now. Running trainings wait for this lock, so `remove` may rename files, but not delete
+/// or copy them. Returns what uses it; empty: it was removed.
 std::string remove_unused_checkpoint(const std::string& home, const std::string& run, const std::filesystem::path& path,
                                      const std::function<void()>& remove);
-
-/// Bytes of pages of the ledger's file that are empty, and that new rows use first.
-int64_t empty_page_bytes(const std::string& home);
 
 }  // namespace runner

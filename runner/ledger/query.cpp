@@ -8,6 +8,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/ledger/curves.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/run_id.hpp"
 #include "runner/ledger/run_kinds.hpp"
@@ -191,9 +192,7 @@ std::string Ledger::find_run(const std::string& text) const {
 
 std::string Ledger::run_dir(const std::string& run) const {
   const int64_t number = impl_->row_of(run);
-  auto row = impl_->database->query("SELECT folder FROM run WHERE run = ?", number);
-  RUNNER_CHECK(row.step());
-  return (impl_->home / row.text(0)).string();
+  return (impl_->home / impl_->database->text("SELECT folder FROM run WHERE run = ?", number)).string();
 }
 
 std::map<int64_t, int64_t> Ledger::attempts(const std::string& run) const {
@@ -278,11 +277,105 @@ std::optional<double> Ledger::last_value(const std::string& run, const std::stri
 
 std::vector<std::string> Ledger::metric_names(const std::string& run) const {
   const int64_t number = impl_->row_of(run);
-  std::vector<std::string> names;
-  auto rows =
-      impl_->database->query("SELECT name FROM metric_last JOIN key USING (key) WHERE run = ? ORDER BY name", number);
-  while (rows.step()) names.push_back(rows.text(0));
-  return names;
+  return impl_->database->texts("SELECT name FROM metric_last JOIN key USING (key) WHERE run = ? ORDER BY name",
+                                number);
+}
+
+std::optional<std::string> Ledger::kept(const std::string& digest) const {
+  if (!impl_->database) return std::nullopt;
+  auto row = impl_->database->query("SELECT content FROM config WHERE hash = ?", digest);
+  return row.step() ? std::optional(row.text(0)) : std::nullopt;
+}
+
+RunRow Ledger::row(const std::string& run) const { return impl_->row(impl_->row_of(run)); }
+
+namespace {
+
+json read_text(sqlite::Database& database, const std::string& column, int64_t run) {
+  auto row =
+      database.query("SELECT content FROM config WHERE hash = (SELECT " + column + " FROM run WHERE run = ?)", run);
+  return row.step() ? json::parse(row.text(0)) : json();
+}
+
+}  // namespace
+
+json Ledger::config(const std::string& run) const { return read_text(*impl_->database, "config", impl_->row_of(run)); }
+json Ledger::origins(const std::string& run) const {
+  return read_text(*impl_->database, "origins", impl_->row_of(run));
+}
+
+std::map<std::string, MetricSummary> Ledger::summaries(const std::string& run) const {
+  std::map<std::string, MetricSummary> list;
+  auto rows = impl_->database->query(
+      "SELECT name, step, value, min, max FROM metric_last JOIN key USING (key) WHERE run = ?", impl_->row_of(run));
+  while (rows.step())
+    list[rows.text(0)] = {rows.integer(1), metric_value(rows, 2), metric_value(rows, 3), metric_value(rows, 4)};
+  return list;
+}
+
+std::map<int64_t, std::map<std::string, double>> Ledger::last_rows(const std::string& run, int64_t count) const {
+  std::map<int64_t, std::map<std::string, double>> rows;
+  const int64_t number = impl_->row_of(run);
+  sqlite::Statement points(
+      *impl_->database,
+      "SELECT step, value FROM metric WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?) "
+      "ORDER BY step DESC LIMIT ?");
+  for (const auto& name : metric_names(run)) {
+    points.bind(number, name, count);
+    while (points.step()) rows[points.integer(0)][name] = metric_value(points, 1);
+  }
+  while (std::ssize(rows) > count) rows.erase(rows.begin());
+  return rows;
+}
+
+std::vector<std::string> Ledger::metric_names() const {
+  if (!impl_->database) return {};
+  return impl_->database->texts("SELECT name FROM key ORDER BY name");
+}
+
+std::vector<std::pair<double, double>> Ledger::system_curve(const std::string& run, const std::string& name) const {
+  std::vector<std::pair<double, double>> curve;
+  const int64_t row = impl_->row_of(run);
+  auto points = impl_->database->query(
+      "SELECT time, value FROM system_sample WHERE run = ? AND key = (SELECT key FROM key WHERE name = ?) ORDER BY "
+      "time",
+      row, name);
+  while (points.step()) curve.emplace_back(points.real(0), points.real(1));
+  if (!curve.empty()) return curve;
+  const auto names = system_names(run);
+  const auto near = nearest(name, names);
+  throw usage_error("run {} has no reading \"{}\"{}", run, name,
+                    near            ? "; did you mean \"" + *near + "\"?"
+                    : names.empty() ? ": it has none"
+                                    : "; it has " + join(names, ", "));
+}
+
+std::vector<std::pair<double, double>> Ledger::system_over_seconds(const std::string& run,
+                                                                   const std::string& name) const {
+  auto curve = system_curve(run, name);
+  const TrainedTime trained(*impl_->database, impl_->row_of(run));
+  for (auto& [time, value] : curve) time = std::round(1000 * trained.at(time)) / 1000;
+  return curve;
+}
+
+std::map<std::string, SystemSummary> Ledger::system_summaries(const std::string& run) const {
+  std::map<std::string, SystemSummary> summaries;
+  auto rows = impl_->database->query(
+      "SELECT name, count(*), avg(value), min(value), max(value) FROM system_sample JOIN key USING (key) WHERE run = ? "
+      "GROUP BY key",
+      impl_->row_of(run));
+  while (rows.step())
+    summaries[rows.text(0)] = {
+        .count = rows.integer(1), .mean = rows.real(2), .min = rows.real(3), .max = rows.real(4)};
+  return summaries;
+}
+
+std::vector<std::string> Ledger::system_names(const std::string& run) const {
+  const int64_t row = impl_->row_of(run);
+  // The query looks up each name, instead of scanning all readings of the run.
+  return impl_->database->texts(
+      "SELECT name FROM key WHERE EXISTS (SELECT 1 FROM system_sample WHERE run = ? AND key = key.key) ORDER BY name",
+      row);
 }
 
 }  // namespace runner

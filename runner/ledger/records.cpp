@@ -1,6 +1,10 @@
-// The records of a run: metrics, events, artifacts, annotations and heartbeats. Leases decide who may write them.
+// The records of a run: metrics, readings of the machine, events, artifacts, annotations, texts and heartbeats. Leases decide who may
+// write them.
+#include <cmath>
+
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 
 namespace runner {
@@ -86,6 +90,14 @@ void Ledger::metrics(const std::string& run, std::vector<MetricPoint> points) {
   });
 }
 
+void Ledger::system_samples(const std::string& run, std::vector<std::pair<std::string, double>> values) {
+  const double now = wall_seconds();
+  std::erase_if(values, [](const auto& value) { return !std::isfinite(value.second); });
+  impl_->to_write().queue([lease = impl_->lease_of(run), now, values = std::move(values)](Batch& batch) {
+    batch.system_samples(lease, now, values);
+  });
+}
+
 void Ledger::event(const std::string& run, const std::string& kind, const json& fields) {
   const double now = impl_->last_write[run] = wall_seconds();
   impl_->to_write().queue([now, lease = impl_->lease_of(run),
@@ -100,9 +112,8 @@ void Ledger::artifact(const std::string& run, const std::string& kind, const std
   // The run's folder is read in the background too: with a rollback journal, a reader waits for other processes.
   impl_->to_write().queue([=, home = impl_->home, lease = impl_->lease_of(run),
                            record = make_record(kind, impl_->secrets.json_without(fields))](Batch& batch) {
-    auto row = batch.database().query("SELECT folder FROM run WHERE run = ?", lease.run);
-    RUNNER_CHECK(row.step());
-    const std::string stored = relative_below(home / row.text(0), path).value_or(path);
+    const std::string folder = batch.database().text("SELECT folder FROM run WHERE run = ?", lease.run);
+    const std::string stored = relative_below(home / folder, path).value_or(path);
     auto known = batch.database().query("SELECT 1 FROM artifact WHERE run = ? AND kind = ? AND path = ?", lease.run,
                                         kind, stored);
     if (!unless_known || !known.step()) batch.artifact(lease, now, record, stored);
@@ -129,6 +140,19 @@ void Ledger::annotate(const std::string& run, const std::string& key, const json
     if (batch.owns(lease))
       batch.database().run("UPDATE run SET annotations = json_set(annotations, ?, json(?)) WHERE run = ?", path, text,
                            lease.run);
+  });
+}
+
+std::string Ledger::keep(const std::string& text) {
+  impl_->to_write().queue([text](Batch& batch) { keep_text(batch.database(), text); });
+  return xxh3_hex(text);
+}
+
+void Ledger::code(const std::string& run, const nlohmann::json& git) {
+  impl_->to_write().queue([lease = impl_->own_lease(run), text = json_text(git)](Batch& batch) {
+    if (!batch.owns(lease)) return;
+    batch.database().run("UPDATE run SET git = ? WHERE run = ?", text, lease.run);
+    batch.database().run("UPDATE attempt SET git = ? WHERE attempt = ?", text, lease.attempt);
   });
 }
 

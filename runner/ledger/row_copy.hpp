@@ -1,9 +1,11 @@
-// Copies the rows of a run from one attached database to another one with the same schema. Which tables and columns there are is
-// read from the schema. Row numbers of runs, attempts and metric names differ between the two, and are translated.
+// The rows of a run in all tables: copied from one attached database to another one with the same schema, compared, and deleted. Which
+// tables and columns there are is read from the schema, so that tables which later migrations add are covered. Row numbers of runs,
+// attempts and metric names differ between databases, and are translated.
 #pragma once
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/ledger/sqlite.hpp"
@@ -44,7 +46,8 @@ class RowCopy {
   bool keep_numbers_;
 };
 
-/// Whether a sweep began in the ledger that has it, as a condition over rows of `sweep`. Sweeps of bundles have a folder's name and no process.
+/// Whether a sweep began in the ledger that has it, as a condition over rows of `sweep`. Sweeps of bundles have a
+/// folder's name and no process.
 inline constexpr const char* is_own_sweep = "(folder IS NULL OR host IS NOT NULL)";
 
 /// Edits of what each ledger decides for itself, as a condition over rows of `change`.
@@ -71,5 +74,28 @@ std::vector<LedgerColumn> table_columns(sqlite::Database& database, const std::s
 
 /// The tables whose rows belong to one run each: those that require a reference to it. `run` itself and `edge` are not in the list.
 std::vector<std::string> tables_of_runs(sqlite::Database& database);
+
+/// A column that refers to a row of another table.
+struct ColumnReference {
+  std::string table, column;
+  bool required = false;  ///< the column may not be NULL
+};
+
+/// The columns that contain row numbers of `table` (or hashes of `config`): those with a declared foreign key, and integer
+/// columns of its name in other tables, because tables of points declare no keys.
+std::vector<ColumnReference> references_to(sqlite::Database& database, const std::string& table);
+
+/// Deletes the rows of one run in all tables. Columns that may be NULL are set to NULL instead. Called in a transaction.
+void delete_run_rows(sqlite::Database& database, int64_t run);
+
+/// Columns with JSON in which the digests of texts of `config` stand: patches of the code, scripts of the recipe.
+constexpr std::pair<const char*, const char*> json_with_digests[] = {
+    {"run", "git"}, {"run", "annotations"}, {"attempt", "git"}};
+
+/// A query of the digests in such a column. The caller may add a condition on `named`, the table.
+std::string digests_in_json(const std::string& schema, const std::string& table, const std::string& column);
+
+/// The texts of `config` that nothing refers to: an SQL condition on `hash`. None while a run is running.
+std::string unreferenced_texts(sqlite::Database& database);
 
 }  // namespace runner

@@ -236,9 +236,7 @@ int64_t Ledger::begin_attempt(const std::string& run, const std::string& reason,
     database.run("UPDATE attempt SET reason = ?, from_step = ? WHERE attempt = ?", reason, from_step.value_or(0),
                  attempt);
     if (from_step) batch.rewind(lease.run, *from_step, completed);
-    auto row = database.query("SELECT number FROM attempt WHERE attempt = ?", attempt);
-    RUNNER_CHECK(row.step());
-    number = row.integer(0);
+    number = database.integer("SELECT number FROM attempt WHERE attempt = ?", attempt);
     batch.touch({lease.run, attempt}, now);
   });
   if (attempt != lease.attempt) lease = {lease.run, attempt};
@@ -284,7 +282,11 @@ std::string Ledger::reopen_run(const std::string& run, const NewRun& given) {
         "SELECT attempt.host, pid FROM run JOIN attempt ON attempt.run = run.run WHERE run.run = ? AND "
         "status = 'running' ORDER BY number DESC",
         lease.run);
-    if (owner.step())
+    const bool owned = owner.step();
+    if (owned && impl_->lost.contains(lease.run))
+      throw environment_error("run {} cannot continue before its end is recorded, and the ledger {} cannot be written",
+                              run, impl_->path.string());
+    if (owned)
       throw usage_error("run {} is still running, as process {} on {}: stop it first", run, owner.integer(1),
                         owner.text(0));
     if (database.query("SELECT 1 FROM run WHERE run = ? AND deleted IS NOT NULL", lease.run).step())

@@ -1,5 +1,6 @@
 // Lists runs: all of them, or those that match a filter.
 #include <algorithm>
+#include <limits>
 
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
@@ -82,6 +83,7 @@ json read_cell(const sqlite::Statement& row, int column, const RunExpression& ex
 }  // namespace
 
 double seconds_taken(const RunRow& row, double now) {
+  if (row.started == 0) return std::numeric_limits<double>::quiet_NaN();
   double seconds = row.ended_attempts_seconds;
   if (row.open_attempt_started) seconds += std::max(0.0, row.ended.value_or(now) - *row.open_attempt_started);
   return seconds;
@@ -92,7 +94,7 @@ json to_json(const RunRow& row) {
           {"name", row.name},
           {"status", row.status},
           {"strategy", row.strategy},
-          {"started", row.started},
+          {"started", row.started > 0 ? json(row.started) : json()},
           {"ended", or_null(row.ended)},
           {"steps", row.steps},
           {"final_loss", row.final_loss ? json_number(*row.final_loss) : json(nullptr)},

@@ -14,7 +14,6 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/ledger/backup.hpp"
 #include "runner/ledger/ledger_impl.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/process_identity.hpp"
@@ -24,12 +23,6 @@
 namespace runner {
 
 namespace {
-
-/// The main file first: without it, the others mean nothing.
-void remove_database(const fs::path& file) {
-  std::error_code ignored;
-  for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(file.string() + end, ignored);
-}
 
 /// Attempts that begin in the spool get numbers that no other process uses in the ledger meanwhile: those after an attempt of no run.
 void reserve_attempts(sqlite::Database& spool) {
@@ -59,9 +52,7 @@ class Attached {
 };
 
 int64_t newest_attempt(sqlite::Database& database, const std::string& schema, int64_t run) {
-  auto row = database.query("SELECT ifnull(max(number), 0) FROM " + schema + ".attempt WHERE run = ?", run);
-  RUNNER_CHECK(row.step());
-  return row.integer(0);
+  return database.integer("SELECT ifnull(max(number), 0) FROM " + schema + ".attempt WHERE run = ?", run);
 }
 
 /// The columns of `run` that users edit.
@@ -109,8 +100,9 @@ void replace_rows(sqlite::Database& ledger, int64_t spooled, int64_t run) {
              spooled, run);
 }
 
-/// Whether the process that writes the spool is alive.
-bool is_in_use(const fs::path& file) {
+}  // namespace
+
+bool spool_in_use(const fs::path& file) {
   try {
     sqlite::Database spool(file, sqlite::Access::existing);
     auto row = spool.query(
@@ -124,8 +116,6 @@ bool is_in_use(const fs::path& file) {
     return false;
   }
 }
-
-}  // namespace
 
 fs::path spool_in(const fs::path& run_folder) { return run_folder / "ledger-spool.db"; }
 
@@ -178,17 +168,9 @@ fs::path find_spool(const fs::path& home, const fs::path& run_folder) {
 }
 
 bool lasts(const sqlite::Failure& failure) {
-  switch (failure.primary()) {
-    case SQLITE_FULL:
-    case SQLITE_READONLY:
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-    case SQLITE_CANTOPEN:
-    case SQLITE_IOERR:
-      return true;
-    default:
-      return false;
-  }
+  constexpr int lasting[] = {SQLITE_FULL,   SQLITE_READONLY, SQLITE_CORRUPT,
+                             SQLITE_NOTADB, SQLITE_CANTOPEN, SQLITE_IOERR};
+  return std::ranges::find(lasting, failure.primary()) != std::end(lasting);
 }
 
 std::unique_ptr<sqlite::Database> seed_of(const fs::path& ledger, int64_t run) {
@@ -221,7 +203,7 @@ void make_private(const fs::path& folder) {
 void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed, const fs::path& file) {
   const fs::path temporary = file.string() + ".tmp";
   if (file.parent_path() == memory_folder()) make_private(file.parent_path());
-  remove_database(temporary);
+  sqlite::remove_database(temporary);
   try {
     try {
       {
@@ -237,9 +219,9 @@ void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed,
       }
     } catch (const sqlite::Failure&) {
       if (!seed) throw;
-      remove_database(temporary);
+      sqlite::remove_database(temporary);
       sqlite::Database spool(temporary, sqlite::Access::create);
-      copy_pages(*seed, spool);
+      sqlite::copy_pages(*seed, spool);
     }
     {
       sqlite::Database spool(temporary, sqlite::Access::existing);
@@ -253,7 +235,7 @@ void create_spool(sqlite::Database& ledger, int64_t run, sqlite::Database* seed,
     if (error) throw environment_error("cannot write {}: {}", file.string(), error.message());
     sync_path(file.parent_path());
   } catch (...) {
-    remove_database(temporary);
+    sqlite::remove_database(temporary);
     throw;
   }
 }
@@ -303,7 +285,7 @@ bool merge_spool(sqlite::Database& ledger, const fs::path& file, bool same_numbe
     transaction.commit();
   }
   fault_point("spool merged");
-  if (!keep) remove_database(file);
+  if (!keep) sqlite::remove_database(file);
   return true;
 }
 
@@ -329,7 +311,7 @@ bool has_spools(const fs::path& home) { return !all_spools(home).empty(); }
 
 void merge_all_spools(sqlite::Database& ledger, const fs::path& home) {
   for (const auto& file : all_spools(home)) {
-    if (is_in_use(file)) continue;
+    if (spool_in_use(file)) continue;
     try {
       if (merge_spool(ledger, file, /*same_numbers=*/false))
         log::info("a run's record was added from {}", file.string());

@@ -22,6 +22,9 @@ std::vector<std::filesystem::path> spool_places(const std::filesystem::path& hom
 /// The one that exists; empty: none.
 std::filesystem::path find_spool(const std::filesystem::path& home, const std::filesystem::path& run_folder);
 
+/// Whether the process that writes the spool is alive.
+bool spool_in_use(const std::filesystem::path& file);
+
 /// Whether a failure of the ledger is one that lasts, so that the record goes on in a spool: a full disk, a file that was deleted,
 /// damaged or write-protected. Not a file that is locked.
 bool lasts(const sqlite::Failure& failure);

@@ -8,6 +8,9 @@
 #include <cstring>
 #include <thread>
 
+#include "runner/base/fault_point.hpp"
+#include "runner/base/files.hpp"
+
 namespace runner::sqlite {
 
 namespace {
@@ -26,9 +29,7 @@ std::string explain(const std::filesystem::path& path, sqlite3* handle, int resu
   const int system_error = handle ? sqlite3_system_errno(handle) : 0;
   const char* reason = system_error ? std::strerror(system_error) : detail;
   const std::string protection = write_protection(path);
-  const std::string full = fmt::format(
-      "cannot write the ledger {}: the disk is full; `runner gc` frees space, with --cache and --backups more of it",
-      file);
+  const std::string full = fmt::format("cannot write the ledger {}: {}", file, disk_full);
   switch (result & 0xff) {
     case SQLITE_NOTADB:
       return fmt::format(
@@ -131,18 +132,6 @@ void Database::execute(const std::string& sql) {
   check(sqlite3_exec(handle_.get(), sql.c_str(), nullptr, nullptr, nullptr));
 }
 
-int64_t Database::integer(std::string_view sql) {
-  Statement statement(*this, sql);
-  RUNNER_CHECK(statement.step(), "{}", sql);
-  return statement.integer(0);
-}
-
-std::string Database::text(std::string_view sql) {
-  Statement statement(*this, sql);
-  RUNNER_CHECK(statement.step(), "{}", sql);
-  return statement.text(0);
-}
-
 Statement::Statement(Database& database, std::string_view sql) : database_(&database) {
   sqlite3_stmt* handle = nullptr;
   check(sqlite3_prepare_v2(database.handle(), sql.data(), static_cast<int>(sql.size()), &handle, nullptr));
@@ -159,6 +148,45 @@ bool Statement::step() {
 std::string Statement::text(int column) const {
   const auto* data = reinterpret_cast<const char*>(sqlite3_column_text(handle_.get(), column));
   return data ? std::string(data, static_cast<size_t>(sqlite3_column_bytes(handle_.get(), column))) : std::string();
+}
+
+void copy_pages(Database& source, Database& target) {
+  sqlite3_backup* backup = sqlite3_backup_init(target.handle(), "main", source.handle(), "main");
+  if (!backup) target.check(sqlite3_errcode(target.handle()));
+  int result = SQLITE_OK;
+  // Pages in portions: SQLite starts again if another process writes in between, and the caller usually holds the write lock.
+  constexpr int pages = 512;
+  while ((result = sqlite3_backup_step(backup, pages)) == SQLITE_OK) fault_point("backup");
+  sqlite3_backup_finish(backup);
+  target.check(result);
+}
+
+void back_up(const fs::path& from, const fs::path& to) {
+  const fs::path temporary = to.string() + ".tmp";
+  std::error_code ignored;
+  try {
+    remove_database(temporary);
+    {
+      Database source(from, Access::existing), target(temporary, Access::create);
+      copy_pages(source, target);
+      // The copy has no write-ahead log, so it is one file.
+      target.execute("PRAGMA journal_mode = delete");
+    }
+    sync_path(temporary);
+    fault_point("backup written");
+    std::error_code error;
+    fs::rename(temporary, to, error);
+    if (error) throw environment_error("cannot rename {} to {}: {}", temporary.string(), to.string(), error.message());
+    sync_path(to.parent_path());
+  } catch (...) {
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+void remove_database(const fs::path& file) {
+  std::error_code ignored;
+  for (const char* end : {"", "-wal", "-shm", "-journal"}) fs::remove(file.string() + end, ignored);
 }
 
 }  // namespace runner::sqlite

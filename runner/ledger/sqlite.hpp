@@ -1,4 +1,4 @@
-// A thin RAII layer over SQLite's C API: connection, statement, transaction. Error messages contain the file and
+// A thin RAII layer over SQLite's C API: connection, statement, transaction, copies. Error messages contain the file and
 // advice.
 #pragma once
 #include <sqlite3.h>
@@ -12,10 +12,15 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "runner/base/error.hpp"
 
 namespace runner::sqlite {
+
+/// What every message about a full disk says. Without --keep-last and --cache, gc removes little of an ordinary run.
+inline constexpr const char* disk_full =
+    "the disk is full; `runner gc --dry-run --keep-last 1 --cache` shows what can be removed";
 
 /// An error from SQLite. `result` is its extended result code.
 class Failure : public Error {
@@ -56,9 +61,14 @@ class Database {
   /// A statement with its parameters bound, ready to be stepped.
   template <typename... Values>
   Statement query(std::string_view sql, const Values&... values);
-  /// The first column of the first row.
-  int64_t integer(std::string_view sql);
-  std::string text(std::string_view sql);
+  /// The first column of the first row, which there must be.
+  template <typename... Values>
+  int64_t integer(std::string_view sql, const Values&... values);
+  template <typename... Values>
+  std::string text(std::string_view sql, const Values&... values);
+  /// The first column of all rows.
+  template <typename... Values>
+  std::vector<std::string> texts(std::string_view sql, const Values&... values);
 
   int64_t last_insert_rowid() const { return sqlite3_last_insert_rowid(handle_.get()); }
   int64_t changes() const { return sqlite3_changes64(handle_.get()); }
@@ -168,10 +178,42 @@ Statement Database::query(std::string_view sql, const Values&... values) {
 }
 
 template <typename... Values>
+int64_t Database::integer(std::string_view sql, const Values&... values) {
+  Statement row = query(sql, values...);
+  RUNNER_CHECK(row.step(), "{}", sql);
+  return row.integer(0);
+}
+
+template <typename... Values>
+std::string Database::text(std::string_view sql, const Values&... values) {
+  Statement row = query(sql, values...);
+  RUNNER_CHECK(row.step(), "{}", sql);
+  return row.text(0);
+}
+
+template <typename... Values>
+std::vector<std::string> Database::texts(std::string_view sql, const Values&... values) {
+  std::vector<std::string> list;
+  for (Statement rows = query(sql, values...); rows.step();) list.push_back(rows.text(0));
+  return list;
+}
+
+template <typename... Values>
 void Database::run(std::string_view sql, const Values&... values) {
   Statement statement = query(sql, values...);
   while (statement.step()) {
   }
 }
+
+// Copies of a file, made with SQLite's backup API while other processes may use the file.
+
+/// Copies the committed content of the database at `from` to the file `to`, which exists completely afterwards or not at all (a
+/// temporary file is left behind by a kill, and replaced by the next call). Waits for other processes as every reader does. Throws
+/// Error(environment).
+void back_up(const std::filesystem::path& from, const std::filesystem::path& to);
+/// Copies all pages of one open database to another one.
+void copy_pages(Database& source, Database& target);
+/// Removes a file and the logs beside it. The main file goes first: without it, the others mean nothing.
+void remove_database(const std::filesystem::path& file);
 
 }  // namespace runner::sqlite

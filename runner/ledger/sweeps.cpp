@@ -416,11 +416,8 @@ std::optional<MetricSummary> Sweeps::metric(const std::string& run, const std::s
 }
 
 std::vector<std::string> Sweeps::metric_names(const std::string& run) const {
-  std::vector<std::string> names;
-  auto rows = impl_->database->query(
+  return impl_->database->texts(
       "SELECT key.name FROM metric_last JOIN key USING (key) JOIN run USING (run) WHERE run.id = ? ORDER BY 1", run);
-  while (rows.step()) names.push_back(rows.text(0));
-  return names;
 }
 
 }  // namespace runner

@@ -10,9 +10,9 @@
 #include "runner/ledger/edits.hpp"
 #include "runner/ledger/hidden_folders.hpp"
 #include "runner/ledger/ledger_impl.hpp"
-#include "runner/ledger/live_uses.hpp"
 #include "runner/ledger/migrations.hpp"
-#include "runner/ledger/references.hpp"
+#include "runner/ledger/orphans.hpp"
+#include "runner/ledger/row_copy.hpp"
 #include "runner/ledger/run_id.hpp"
 
 namespace runner {
@@ -42,9 +42,7 @@ struct Trash::Impl {
     return row.integer(0);
   }
   fs::path folder_of(int64_t run) const {
-    auto row = database->query("SELECT folder FROM run WHERE run = ?", run);
-    RUNNER_CHECK(row.step());
-    return (home / row.text(0)).lexically_normal();
+    return (home / database->text("SELECT folder FROM run WHERE run = ?", run)).lexically_normal();
   }
   /// Whether the folder is one of a run in the ledger's folder. No other is ever renamed or deleted, whatever a record says.
   bool is_own(const fs::path& folder) const {
@@ -80,12 +78,9 @@ bool Trash::has(const std::string& run) const {
 }
 
 std::vector<std::string> Trash::children(const std::string& run) const {
-  std::vector<std::string> ids;
-  auto rows = impl_->database->query(
+  return impl_->database->texts(
       "SELECT DISTINCT id FROM edge JOIN run ON run.run = target WHERE source = ? AND deleted IS NULL ORDER BY id",
       impl_->row_of(run));
-  while (rows.step()) ids.push_back(rows.text(0));
-  return ids;
 }
 
 void Trash::remove(const std::vector<std::string>& runs) {

@@ -49,8 +49,8 @@ class Trash {
   Leftovers remove_leftovers(bool dry = false);
 
   std::vector<TrashedRun> runs() const;  ///< by the time of their removal
-  /// The id of a run in the trash, for an id, a name (the last that was removed), or a unique prefix of an id or its end (run_id.hpp). Throws
-  /// Error(usage) with the nearest names.
+  /// The id of a run in the trash, for an id, a name (the last that was removed), or a unique prefix of an id or its
+  /// end (run_id.hpp). Throws Error(usage) with the nearest names.
   std::string find(const std::string& text) const;
   bool has(const std::string& run) const;  ///< whether the run is in the trash
   /// Recipes, plans and patches that no run has any more. Call it after purge().

@@ -33,26 +33,16 @@ const std::map<std::string, std::string> view_texts = {
 
 /// Why SQLite's authorizer refused a statement, in the statement's words.
 const char* action_word(int action) {
-  switch (action) {
-    case SQLITE_INSERT:
-      return "INSERT";
-    case SQLITE_UPDATE:
-      return "UPDATE";
-    case SQLITE_DELETE:
-      return "DELETE";
-    case SQLITE_ATTACH:
-      return "ATTACH";
-    case SQLITE_DETACH:
-      return "DETACH";
-    case SQLITE_PRAGMA:
-      return "PRAGMA";
-    case SQLITE_TRANSACTION:
-      return "BEGIN, COMMIT and ROLLBACK";
-    case SQLITE_SAVEPOINT:
-      return "SAVEPOINT";
-    default:
-      return "a change of tables";
-  }
+  static const std::map<int, const char*> words = {{SQLITE_INSERT, "INSERT"},
+                                                   {SQLITE_UPDATE, "UPDATE"},
+                                                   {SQLITE_DELETE, "DELETE"},
+                                                   {SQLITE_ATTACH, "ATTACH"},
+                                                   {SQLITE_DETACH, "DETACH"},
+                                                   {SQLITE_PRAGMA, "PRAGMA"},
+                                                   {SQLITE_TRANSACTION, "BEGIN, COMMIT and ROLLBACK"},
+                                                   {SQLITE_SAVEPOINT, "SAVEPOINT"}};
+  const auto found = words.find(action);
+  return found == words.end() ? "a change of tables" : found->second;
 }
 
 /// `data`: the std::string that gets the word of a refused statement.
@@ -70,12 +60,6 @@ int authorize(void* data, int action, const char* first, const char*, const char
   return SQLITE_DENY;
 }
 
-std::vector<std::string> names(sqlite::Database& database, std::string_view sql) {
-  std::vector<std::string> list;
-  for (auto rows = database.query(sql); rows.step();) list.push_back(rows.text(0));
-  return list;
-}
-
 /// "no such table: x" as the plain name x; empty for other messages.
 std::string name_after(const std::string& message, std::string_view start) {
   return message.starts_with(start) ? message.substr(start.size()) : "";
@@ -85,11 +69,10 @@ std::string with_nearest(sqlite::Database& database, const std::string& message)
   std::string name = name_after(message, "no such table: ");
   std::vector<std::string> known;
   if (!name.empty())
-    known = names(database, "SELECT name FROM sqlite_schema WHERE type = 'view'");
+    known = database.texts("SELECT name FROM sqlite_schema WHERE type = 'view'");
   else if (name = name_after(message, "no such column: "); !name.empty())
-    known =
-        names(database,
-              "SELECT DISTINCT c.name FROM sqlite_schema AS s, pragma_table_info(s.name) AS c WHERE s.type = 'view'");
+    known = database.texts(
+        "SELECT DISTINCT c.name FROM sqlite_schema AS s, pragma_table_info(s.name) AS c WHERE s.type = 'view'");
   if (name.empty()) return message;
   if (const auto dot = name.rfind('.'); dot != std::string::npos) name.erase(0, dot + 1);
   const auto near = nearest(name, known);
@@ -133,6 +116,7 @@ struct UserQuery::Impl {
     sqlite3_set_authorizer(handle, nullptr, nullptr);
     const FilterPlace place{.offset = static_cast<size_t>(std::max(offset, 0)),
                             .length = offset < 0 ? 0 : word_length(sql, static_cast<size_t>(offset))};
+    if (refused == "ATTACH" && statement) refused = "VACUUM";  // which attaches its file when it runs
     if (!refused.empty()) throw usage_error("{} is not allowed: runner query only reads", refused);
     const std::string text = with_nearest(*database, message);
     if (offset < 0) throw usage_error("{}", text);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runner/logging/append_file.hpp"
-#include "runner/logging/recorded_history.hpp"
 #include "runner/logging/run_listener.hpp"
 
 namespace runner {

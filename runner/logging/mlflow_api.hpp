@@ -1,4 +1,4 @@
-// The REST API of an MLflow server (mlflow.org, "REST API", version 2.0): the calls that a run needs.
+// The REST API of an MLflow server (mlflow.org, "REST API", version 2.0): the calls that a run needs, and the names that it accepts.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -54,8 +54,8 @@ class MlflowApi {
                          const std::map<std::string, std::string>& tags);
   /// `status`: RUNNING, FINISHED, FAILED or KILLED. `end_ms`: 0 for RUNNING.
   void update_run(const std::string& id, const std::string& status, int64_t end_ms);
-  void set_tags(const std::string& id, const std::map<std::string, std::string>& tags);
-  void log_params(const std::string& id, const std::map<std::string, std::string>& params);
+  /// `kind`: tags or params.
+  void log_texts(const std::string& id, const char* kind, const std::map<std::string, std::string>& texts);
   /// At most 1,000 points with names that MLflow accepts; `times`: of each, in milliseconds since 1970.
   void log_metrics(const std::string& id, const std::vector<MetricPoint>& points, const std::vector<int64_t>& times);
   /// See HttpClient::stop().
@@ -68,6 +68,28 @@ class MlflowApi {
   std::vector<std::string> headers_ = {"Content-Type: application/json"};
   std::string user_, password_;
   HttpClient client_;
+};
+
+/// A name that MLflow accepts: a normal relative path of at most 230 bytes, of letters, digits, and _ - . / and spaces; other
+/// characters, and the parts "", "." and "..", become _.
+std::string mlflow_name(std::string name);
+
+/// The names of a run's metrics. Two metrics whose names become the same get different ones, the later one with a hash at its end. A
+/// name that had to be changed is written down as a tag of the run, runner.metric.NAME = the name in the ledger, so that a resume
+/// chooses the same.
+class MlflowNames {
+ public:
+  /// Takes over the names in the tags of a run on the server.
+  void restore(const std::map<std::string, std::string>& tags);
+  const std::string& of(const std::string& metric);
+  /// The tags for names that were changed since the last call.
+  std::map<std::string, std::string> take_new_tags();
+  /// The ledger's name of a metric on the server.
+  std::string metric_of(const std::string& name) const;
+
+ private:
+  std::map<std::string, std::string> names_, metrics_;  ///< metric -> name on the server, and the inverse
+  std::map<std::string, std::string> new_tags_;
 };
 
 }  // namespace runner

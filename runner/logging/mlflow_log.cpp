@@ -15,7 +15,6 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/logging/recorded_history.hpp"
 
 namespace runner {
 
@@ -257,18 +256,18 @@ void MlflowLog::continue_run(const MlflowRun& found) {
   tag_changed_params(found);
   tag_replaced_points(found);
   api_.update_run(found.id, "RUNNING", 0);
-  api_.set_tags(found.id, job_.tags);
+  api_.log_texts(found.id, "tags", job_.tags);
   // The missing params are those of a request that failed, or of all. MLflow cannot change a param that it has.
   auto missing = job_.params;
   std::erase_if(missing, [&](const auto& param) { return found.params.contains(param.first); });
-  api_.log_params(found.id, missing);
+  api_.log_texts(found.id, "params", missing);
   for (const auto& [name, step] : steps_on_server_) ledger_->skip(names_.metric_of(name), step);
   run_ = found.id;
 }
 
 void MlflowLog::make_run() {
   const auto id = api_.create_run(experiment_, job_.name, job_.started_ms, job_.tags);
-  api_.log_params(id, job_.params);
+  api_.log_texts(id, "params", job_.params);
   run_ = id;
 }
 
@@ -292,7 +291,7 @@ void MlflowLog::log_at_their_times(const std::vector<MetricPoint>& points) {
     times.push_back(replaced != replaced_.end() && replaced->second == point.step ? milliseconds(wall_seconds())
                                                                                   : time_of(point.step));
   }
-  if (const auto tags = names_.take_new_tags(); !tags.empty()) api_.set_tags(run_, tags);
+  if (const auto tags = names_.take_new_tags(); !tags.empty()) api_.log_texts(run_, "tags", tags);
   api_.log_metrics(run_, named, times);
 }
 

@@ -12,7 +12,6 @@
 #include "runner/config/recipe.hpp"
 #include "runner/ledger/new_points.hpp"
 #include "runner/logging/mlflow_api.hpp"
-#include "runner/logging/mlflow_names.hpp"
 #include "runner/logging/run_listener.hpp"
 
 namespace runner {

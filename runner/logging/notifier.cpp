@@ -22,7 +22,7 @@
 #include "runner/base/secrets.hpp"
 #include "runner/base/text.hpp"
 #include "runner/http/http.hpp"
-#include "runner/launch/event_kinds.hpp"
+#include "runner/launch/events.hpp"
 
 namespace runner {
 

@@ -1,7 +1,10 @@
 #include "runner/logging/run_listener.hpp"
 
+#include <algorithm>
+#include <ctime>
 #include <exception>
 
+#include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 
 namespace runner {
@@ -60,6 +63,33 @@ std::vector<std::string> RunListeners::places() const {
   for (const auto& one : others_)
     if (one && !one->place().empty()) places.push_back(one->place());
   return places;
+}
+
+void each_recorded_step(const AttemptStart& attempt,
+                        const std::function<void(int64_t step, const StepValues& values)>& take) {
+  struct Point {
+    int64_t step;
+    size_t name;
+    double value;
+  };
+  std::vector<Point> points;
+  const auto names = attempt.ledger.metric_names(attempt.run);
+  for (size_t i = 0; i < names.size(); ++i)
+    for (const auto& [step, value] : attempt.ledger.points(attempt.run, names[i])) points.push_back({step, i, value});
+  std::ranges::sort(points, {}, [](const Point& point) { return std::pair(point.step, point.name); });
+  StepValues values;
+  for (size_t i = 0; i < points.size(); ++i) {
+    values.emplace_hint(values.end(), names[points[i].name], points[i].value);
+    if (i + 1 < points.size() && points[i + 1].step == points[i].step) continue;
+    take(points[i].step, values);
+    values.clear();
+  }
+}
+
+double start_of_run(const std::string& run) {
+  std::tm utc{};
+  const char* end = ::strptime(run.c_str(), "%Y%m%d-%H%M%S-", &utc);
+  return end ? static_cast<double>(::timegm(&utc)) : wall_seconds();
 }
 
 }  // namespace runner

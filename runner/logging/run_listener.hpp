@@ -1,14 +1,20 @@
 // The interface of everything that follows a run while it goes on: the ledger, the display, files and servers with metrics.
 #pragma once
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "runner/base/files.hpp"
-#include "runner/launch/outcome.hpp"
+#include "runner/base/log.hpp"
+#include "runner/launch/first_cause.hpp"
 #include "runner/ledger/ledger.hpp"
-#include "runner/logging/patience.hpp"
 
 namespace runner {
 
@@ -27,6 +33,18 @@ struct AttemptStart {
   const Ledger& ledger;          ///< to read: the points up to from_step are those of earlier attempts that count
 };
 
+// The ledger's record of a run when an attempt begins, for loggers that write it again.
+
+/// Values of one step by metric.
+using StepValues = std::map<std::string, double>;
+
+/// Calls `take` for each step of earlier attempts that counts, in their order. Needs 24 bytes of memory for each of their points.
+void each_recorded_step(const AttemptStart& attempt,
+                        const std::function<void(int64_t step, const StepValues& values)>& take);
+
+/// The start of a run in Unix seconds, from its id "20261121-065403-k3f9"; now for other texts.
+double start_of_run(const std::string& run);
+
 /// Metrics that were recorded together.
 struct PointGroup {
   enum class From { step, validation, hook };
@@ -39,6 +57,33 @@ struct PointGroup {
     for (const auto& point : points)
       if (point.name == name) return point.value;
     return std::nullopt;
+  }
+};
+
+/// How long the end of a run waits for servers and other programs. All that listens to a run shares one, so that the waits do not add up.
+struct Patience {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point deadline = Clock::now() + std::chrono::seconds(20);
+  /// Whether the user wants to wait no longer; asked ten times a second. Once true, it stays true. Null: never.
+  std::function<bool()> stop = {};
+
+  bool over() const { return Clock::now() >= deadline || (stop && stop()); }
+  Patience at_most(Clock::duration time) const { return {std::min(deadline, Clock::now() + time), stop}; }
+
+  /// Waits until `done()`, which is asked under the lock. After a second, prints what it waits for: "1 notification to be delivered".
+  /// False: it was given up.
+  template <typename Done>
+  bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const std::string& what,
+            Done&& done) const {
+    constexpr std::chrono::milliseconds look_every{100}, silent_for{1000};
+    const auto begun = Clock::now();
+    for (bool told = false; !done(); changed.wait_for(lock, look_every)) {
+      if (over()) return false;
+      if (told || Clock::now() - begun < silent_for) continue;
+      told = true;
+      log::info("waiting for {}{}", what, stop ? " (Ctrl-C ends the wait)" : "");
+    }
+    return true;
   }
 };
 

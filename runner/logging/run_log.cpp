@@ -7,7 +7,7 @@
 
 #include "runner/base/child_process.hpp"
 #include "runner/base/clock.hpp"
-#include "runner/base/log_copy.hpp"
+#include "runner/base/log.hpp"
 #include "runner/base/log_heading.hpp"
 #include "runner/base/text.hpp"
 #include "runner/launch/rank_logs.hpp"

@@ -7,7 +7,7 @@
 
 namespace runner {
 
-/// Collects what is printed (base/log_copy.hpp) from its construction to its destruction. The first attempt's lines include what was
+/// Collects what is printed (base/log.hpp) from its construction to its destruction. The first attempt's lines include what was
 /// printed before it. A log that cannot be written stops nothing. There may be only one object at a time.
 class RunLog final : public RunListener {
  public:

@@ -12,7 +12,6 @@
 #include "runner/base/metric_names.hpp"
 #include "runner/logging/crc32.hpp"
 #include "runner/logging/protobuf.hpp"
-#include "runner/logging/recorded_history.hpp"
 
 namespace runner {
 
@@ -28,13 +27,11 @@ namespace value {
 constexpr int list = 1, tag = 1, simple_value = 2, tensor = 8, metadata = 9;
 }
 
-std::string event_at(double time, int64_t step, const std::string& rest) {
-  return double_field(event::wall_time, time) + number_field(event::step, step) + rest;
-}
-
-std::string scalar(const std::string& name, double number) {
-  return message_field(value::list,
-                       message_field(value::tag, name) + float_field(value::simple_value, static_cast<float>(number)));
+/// An event with its length and checksums. `rest`: its fields after the time and the step.
+std::string event_record(double time, int64_t step, const std::string& rest) {
+  const auto content = double_field(event::wall_time, time) + number_field(event::step, step) + rest;
+  const auto length = bytes_of(static_cast<uint64_t>(content.size()));
+  return length + bytes_of(masked_checksum(length)) + content + bytes_of(masked_checksum(content));
 }
 
 /// A value that the text plugin shows, as Markdown.
@@ -44,12 +41,6 @@ std::string text_value(const std::string& tag, const std::string& text) {
   const auto tensor = number_field(dtype, string_dtype) + message_field(shape, "") + message_field(string_value, text);
   return message_field(value::list, message_field(value::tag, tag) + message_field(value::tensor, tensor) +
                                         message_field(value::metadata, metadata));
-}
-
-/// An event with its length and checksums.
-std::string framed(const std::string& event) {
-  const auto length = bytes_of(static_cast<uint64_t>(event.size()));
-  return length + bytes_of(masked_checksum(length)) + event + bytes_of(masked_checksum(event));
 }
 
 /// The events with which an attempt begins.
@@ -63,13 +54,13 @@ std::string first_events(const AttemptStart& attempt) {
     first_step = std::min(first_step, step);
     if (const auto found = values.find(metric::seconds); found != values.end()) seconds = found->second;
     std::string scalars;
-    for (const auto& [name, number] : values) scalars += scalar(name, number);
-    history += framed(event_at(started + seconds, step, message_field(event::summary, scalars)));
+    for (const auto& [name, number] : values) scalars += scalar_value(name, number);
+    history += summary_record(started + seconds, step, scalars);
   });
-  std::string bytes = framed(event_at(now, 0, message_field(event::file_version, "brain.Event:2")));
-  bytes += framed(event_at(now, first_step, message_field(event::session_log, number_field(status, start))));
+  std::string bytes = version_record(now);
+  bytes += event_record(now, first_step, message_field(event::session_log, number_field(status, start)));
   const auto recipe = text_value("recipe", "```toml\n" + attempt.row.resolved + "\n```");
-  bytes += framed(event_at(started, 0, message_field(event::summary, recipe)));
+  bytes += summary_record(started, 0, recipe);
   return bytes + history;
 }
 
@@ -77,6 +68,19 @@ std::string first_events(const AttemptStart& attempt) {
 
 uint32_t masked_checksum(std::string_view bytes) {
   return std::rotr(crc32<castagnoli_polynomial>(bytes), 15) + 0xa282ead8u;
+}
+
+std::string version_record(double time) {
+  return event_record(time, 0, message_field(event::file_version, "brain.Event:2"));
+}
+
+std::string summary_record(double time, int64_t step, const std::string& values) {
+  return event_record(time, step, message_field(event::summary, values));
+}
+
+std::string scalar_value(const std::string& name, double number) {
+  return message_field(value::list,
+                       message_field(value::tag, name) + float_field(value::simple_value, static_cast<float>(number)));
 }
 
 fs::path TensorBoardLog::next_path() const {
@@ -108,8 +112,8 @@ void TensorBoardLog::begin(const AttemptStart& attempt) {
 
 void TensorBoardLog::points(const PointGroup& group) {
   std::string values;
-  for (const auto& point : group.points) values += scalar(point.name, point.value);
-  file_->append(framed(event_at(wall_seconds(), group.step, message_field(event::summary, values))));
+  for (const auto& point : group.points) values += scalar_value(point.name, point.value);
+  file_->append(summary_record(wall_seconds(), group.step, values));
 }
 
 }  // namespace runner

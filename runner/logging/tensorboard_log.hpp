@@ -27,6 +27,13 @@ class TensorBoardLog final : public RunListener {
   std::optional<AppendFile> file_;
 };
 
+// Parts of event files; times are Unix seconds.
+
+/// The record with which a file begins.
+std::string version_record(double time);
+/// The record of a step's values, each a scalar_value().
+std::string summary_record(double time, int64_t step, const std::string& values);
+std::string scalar_value(const std::string& name, double number);
 /// CRC-32C (Castagnoli) of the bytes, rotated right by 15 bits and increased by 0xa282ead8.
 uint32_t masked_checksum(std::string_view bytes);
 

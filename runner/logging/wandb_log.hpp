@@ -4,7 +4,6 @@
 
 #include "runner/config/recipe.hpp"
 #include "runner/logging/append_file.hpp"
-#include "runner/logging/recorded_history.hpp"
 #include "runner/logging/run_listener.hpp"
 
 namespace runner {

@@ -1,5 +1,5 @@
-// The output of Lua 5.4's compiler for a function: the lines that it can run, and the names that it asks of its parameters, also in branches
-// that never ran.
+// The output of Lua 5.4's compiler for a function: the lines that it can run, and the names that it asks of its
+// parameters, also in branches that never ran.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -80,8 +80,8 @@ struct Bytecode {
     bool set = false;     ///< `parameter.name = value`
     std::string of = "";  ///< the member that it is asked of, in `parameter.of.name`; empty: of the parameter
   };
-  /// The members that this function and those inside ask of its parameter of this number, from 0, by `parameter.name` and `parameter:name()`. Nothing
-  /// if one of them assigns to the parameter.
+  /// The members that this function and those inside ask of its parameter of this number, from 0, by `parameter.name`
+  /// and `parameter:name()`. Nothing if one of them assigns to the parameter.
   std::vector<Member> members_of(int parameter) const;
 
   struct Passed {

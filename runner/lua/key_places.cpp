@@ -1,11 +1,17 @@
 #include "runner/lua/key_places.hpp"
 
+#include <algorithm>
 #include <cctype>
 
+#include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
+#include "runner/lua/hook_set.hpp"
 #include "runner/lua/state.hpp"
+#include "runner/lua/strategy_file.hpp"
 
 namespace runner::lua {
+
+using nlohmann::json;
 
 KeyPlaces::KeyPlaces(const std::string& text, const std::string& name) : name_(name), lines_(split(text, '\n')) {
   try {
@@ -153,6 +159,72 @@ Origin KeyPlaces::find_path(const std::vector<std::string>& path) const {
     table = table->inner[part];
   }
   return origin(best);
+}
+
+std::string kind_with_functions(const std::vector<std::string>& functions, const std::string& file) {
+  struct KnownKind {
+    std::string text;  ///< {}: the file
+    std::vector<std::string> functions;
+  };
+  static const std::vector<KnownKind> kinds = [] {
+    KnownKind hook{"hook: `runner lua check {0}` tries it, and hooks.files = [\"{0}\"] in a recipe uses it",
+                   {"loss", "memory"}};
+    hook.functions.insert(hook.functions.end(), moment_names().begin(), moment_names().end());
+    KnownKind strategy{"strategy: `runner lua check {0}` tries it, and strategy.name = \"lua:{0}\" in a recipe uses it",
+                       strategy_kind().functions};
+    std::erase_if(strategy.functions, [&](const auto& name) { return std::ranges::count(hook.functions, name) > 0; });
+    return std::vector<KnownKind>{
+        strategy,
+        hook,
+        {"sweep: `runner sweep run {0}` runs it", {"run"}},
+        {"sample order: data.order = \"{0}\" in a recipe uses it", {"sample"}},
+        {"cluster environment: plugins.cluster_environment = \"{0}\" in a recipe uses it", {"ranks"}},
+        {"checkpoint store: plugins.checkpoint_io = \"{0}\" in a recipe uses it", {"save", "load", "remove", "names"}}};
+  }();
+  for (const auto& kind : kinds)
+    for (const auto& function : functions)
+      if (std::ranges::count(kind.functions, function) > 0)
+        return "this looks like a " + fmt::format(fmt::runtime(kind.text), file);
+  return "";
+}
+
+ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_base) {
+  auto text = read_file(file);
+  KeyPlaces places(text, file);
+  StateOptions options;
+  options.limits = {256u << 20, 100'000'000, 10.0};
+  options.print = [](std::string_view line) { log::info("{}", line); };
+  State state(options);
+  json bases = json::array();
+  Function extend = [&](const Arguments& arguments) {
+    arguments.at_most(1);
+    auto base = arguments.text(1);
+    json says = read_base(base, places.find("extends"));
+    bases.push_back(base);
+    return Value(state.table(says));
+  };
+  json recipe;
+  places.guard("computed", [&] {
+    Value returned =
+        state.load_text(text, file, fs::absolute(file).lexically_normal().parent_path(), {{"extend", {}, extend}});
+    if (!returned.reference.is_table())
+      throw ScriptMistake(fmt::format("a recipe in Lua returns a table, not {}", kind_of(returned)));
+    std::vector<std::string> functions;
+    for (const auto& key : state.keys(returned.reference))
+      if (state.field(returned.reference, key).reference.is_function()) functions.push_back(key);
+    if (const auto kind = kind_with_functions(functions, file); !kind.empty())
+      throw RecipeError({Diagnostic{places.find_path({functions.front()}), "computed", "this is no recipe: " + kind}});
+    recipe = state.to_json(returned.reference, "the recipe");
+    if (recipe.is_array() && !recipe.empty()) throw ScriptMistake("a recipe is a table of sections, not a list");
+  });
+  if (recipe.is_array()) recipe = json::object();
+  for (auto& section : recipe)
+    if (section.is_array() && section.empty()) section = json::object();  // {} is an empty list and an empty table
+  if (!bases.empty() && recipe.contains("extends"))
+    throw RecipeError(
+        {Diagnostic{places.find("extends"), "computed", "`extend` and `extends` are both used; use only one of them"}});
+  if (!bases.empty()) recipe["extends"] = bases;
+  return write_computed(recipe, [&](const std::string& dotted) { return places.find(dotted); });
 }
 
 }  // namespace runner::lua

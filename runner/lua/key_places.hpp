@@ -1,6 +1,6 @@
-// Finds where a Lua file defines the keys of the table that it returns.
+// Recipes in Lua: files that return a table with the structure of a TOML recipe, and where they define its keys.
 //
-// It reads the compiled file, because a table does not record where its fields were set. Exact results: keys with
+// KeyPlaces reads the compiled file, because a table does not record where its fields were set. Exact results: keys with
 // constant names in table constructors (`dim = 8`, `["dim"] = 8`) and assignments (`model.dim = 8`), in the returned
 // table or in variables that are part of it by name. If a key is set twice, the last one in the file counts. Two tables,
 // one in the other, that have a key of the same name in one line may exchange its columns. Keys that functions, loops or
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/computed_recipe.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/lua/bytecode.hpp"
 #include "runner/lua/error.hpp"
@@ -64,5 +65,15 @@ class KeyPlaces {
   Place return_;
   std::optional<Place> extend_;
 };
+
+/// What a file in Lua that returns functions of these names looks like, and how it is used: "this looks like a hook: ...". Empty: no
+/// kind of file has one of them.
+std::string kind_with_functions(const std::vector<std::string>& functions, const std::string& file);
+
+/// Runs the file in a sandbox with limits of 256 MiB, a hundred million instructions and ten seconds. In addition to
+/// the libraries, it has `extend "base.toml"` (or a .lua file; relative to this file). The recipe then extends that
+/// file, as with `extends` in TOML, and the call returns the base's values in a new table for computations. print()
+/// goes to the log. Throws RecipeError. KeyPlaces finds the places (above).
+ComputedRecipe evaluate_recipe(const std::string& file, const BaseReader& read_base);
 
 }  // namespace runner::lua

@@ -7,9 +7,8 @@
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/lua/bytecode.hpp"
-#include "runner/lua/hook_file.hpp"
+#include "runner/lua/hook_set.hpp"
 #include "runner/lua/training.hpp"
 
 namespace runner::lua {

@@ -150,22 +150,8 @@ int view_of(lua_State* lua) {
   return 1;
 }
 
-/// A Lua file of this folder as bytecode without debug information.
-std::string compiled(const char* text) {
-  const std::unique_ptr<lua_State, decltype(&lua_close)> compiler(luaL_newstate(), lua_close);
-  std::string code;
-  const auto append = [](lua_State*, const void* piece, size_t size, void* out) {
-    static_cast<std::string*>(out)->append(static_cast<const char*>(piece), size);
-    return 0;
-  };
-  lua_State* lua = compiler.get();
-  RUNNER_CHECK(lua && luaL_loadbufferx(lua, text, std::strlen(text), "=library", "t") == LUA_OK &&
-               lua_dump(lua, append, &code, /*strip=*/1) == 0);
-  return code;
-}
-
 /// Pushes a Lua file of this folder as a function without debug information.
-void push_own_file(lua_State* lua, const std::string& code) {
+void push_own_file(lua_State* lua, std::string_view code) {
   if (luaL_loadbufferx(lua, code.data(), code.size(), "=library", "b") != LUA_OK) lua_error(lua);
 }
 
@@ -214,19 +200,18 @@ const Registered* add_require(Machine& machine, const char* folder, const char* 
 }  // namespace
 
 void open_libraries(lua_State* lua) {
-  static const std::string library = compiled(library_text), sandbox = compiled(sandbox_text);
   luaL_openlibs(lua);
   lua_getglobal(lua, LUA_MATHLIBNAME);
   lua_getfield(lua, -1, "randomseed");
   lua_rawsetp(lua, LUA_REGISTRYINDEX, &seed_key);
   set_seed(lua, Machine::of(lua).options.seed);
-  push_own_file(lua, library);
+  push_own_file(lua, library_code);
   lua_getglobal(lua, LUA_STRLIBNAME);
   lua_getglobal(lua, LUA_TABLIBNAME);
   lua_pushcfunction(lua, charge_steps);
   lua_pushinteger(lua, static_cast<lua_Integer>(Machine::of(lua).string_limit));
   lua_call(lua, 4, 0);
-  push_own_file(lua, sandbox);
+  push_own_file(lua, sandbox_code);
   const luaL_Reg own[] = {{"charged", charge_function},
                           {"execute", execute_command},
                           {"print", sandboxed_print},

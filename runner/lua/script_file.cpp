@@ -6,8 +6,9 @@
 
 #include "runner/base/text.hpp"
 #include "runner/config/file_format.hpp"
-#include "runner/config/value_check.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/lua/bytecode.hpp"
+#include "runner/lua/key_places.hpp"
 
 namespace runner::lua {
 
@@ -164,6 +165,17 @@ class Loader {
       else
         read_function(key, value);
     }
+    check_option_names();
+  }
+
+  /// The names that functions ask of their options. With a `base`, the options are also those of what it extends.
+  void check_option_names() {
+    if (file_.fields.contains("base")) return;
+    ObjectNames names{.name = file_.name, .members = kind_.further_options, .are_options = true};
+    names.members.insert(names.members.end(), declared_.begin(), declared_.end());
+    for (const auto& [function, parameter] : kind_.options_at)
+      if (const auto found = file_.functions.find(function); found != file_.functions.end())
+        check_members(names, found->second, parameter);
   }
 
   void read_text(const std::string& key, const Value& value) {
@@ -191,6 +203,8 @@ class Loader {
       diagnostic.allowed.insert(diagnostic.allowed.end(), kind_.fields.begin(), kind_.fields.end());
       diagnostic.allowed.insert(diagnostic.allowed.end(), names.begin(), names.end());
       diagnostic.suggestion = nearest(key, diagnostic.allowed);
+      if (line > 0 && !diagnostic.suggestion && diagnostic.other_message.empty())
+        diagnostic.other_message = kind_with_functions({key}, file_.shown);
       return;
     }
     if (!value.reference.is_function()) {
@@ -222,10 +236,16 @@ class Loader {
     const auto& names = object.members;
     const bool known = std::ranges::find(names, member.name) != names.end();
     if ((known && !member.set) || !told_members_.emplace(member.line, member.name).second) return;
+    const std::string owner =
+                          asked.are_options ? fmt::format("the {} {}", kind_.noun, object.name) : "a " + object.name,
+                      has = !asked.are_options ? "it has " + join(names, ", ")
+                            : names.empty()    ? "its `options` declare none"
+                                               : "its `options` are " + join(names, ", ");
     auto& diagnostic =
         report(member.line, "unknown-name",
-               known ? fmt::format("`{}`: the fields of a {} cannot be set", member.name, object.name)
-                     : fmt::format("a {} has no `{}`; it has {}", object.name, member.name, join(names, ", ")),
+               known ? fmt::format("`{}`: the {} of {} cannot be set", member.name,
+                                   asked.are_options ? "options" : "fields", owner)
+                     : fmt::format("{} has no {}`{}`; {}", owner, asked.are_options ? "option " : "", member.name, has),
                file);
     if (!known) diagnostic.suggestion = nearest(member.name, names);
     const auto& excerpt = diagnostic.place.excerpt;
@@ -244,7 +264,10 @@ class Loader {
     if (all.is_array() && !all.empty())
       report(0, code_, "`options` must be a table from names to descriptions, not a list");
     if (!all.is_object()) return;
-    for (const auto& [name, description] : all.items()) read_option(name, description);
+    for (const auto& [name, description] : all.items()) {
+      declared_.push_back(name);
+      read_option(name, description);
+    }
   }
 
   void read_option(const std::string& name, const json& description) {
@@ -301,6 +324,7 @@ class Loader {
   std::string code_;
   ScriptFile file_;
   std::string text_;
+  std::vector<std::string> declared_;                      ///< the names of options, also of those with mistakes
   std::set<std::pair<int, std::string>> told_members_;     ///< line, name
   std::set<std::pair<std::string, int>> checked_members_;  ///< bytecode of a function, parameter
 };

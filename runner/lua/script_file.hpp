@@ -24,6 +24,7 @@ struct ObjectNames {
   std::string name;
   std::vector<std::string> members;
   std::map<std::string, ObjectNames> parts = {};
+  bool are_options = false;  ///< the object is the table of the file's options, and `name` is the file's
 };
 
 /// A kind of Lua files, and the fields that are allowed in addition to name, about and options.
@@ -37,6 +38,8 @@ struct ScriptKind {
   std::map<std::string, std::string> shipped = {};  ///< name -> text
   /// The objects that functions get as their first arguments. What a file asks of them must exist, also if it never runs.
   std::map<std::string, std::vector<ObjectNames>> objects = {};
+  std::map<std::string, int> options_at = {};     ///< function -> its parameter that has the options, from 0
+  std::vector<std::string> further_options = {};  ///< options that the file does not declare
 };
 
 struct ScriptFile {

@@ -1,8 +1,9 @@
-// Texts of recipes/hooks, recipes/strategies_lua and the editor's type definitions, so that an installed program does
-// not need the source tree.
+// Texts of recipes/hooks, recipes/strategies_lua and the editor's type definitions, and the Lua files of this folder, so that an
+// installed program does not need the source tree.
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace runner::lua {
 
@@ -10,8 +11,8 @@ namespace runner::lua {
 const std::map<std::string, std::string>& shipped_hooks();
 const std::map<std::string, std::string>& shipped_strategies();
 
-extern const char* const stubs_text;    ///< LuaLS definitions (recipes/hooks/types/runner.lua)
-extern const char* const library_text;  ///< library.lua
-extern const char* const sandbox_text;  ///< sandbox.lua
+extern const char* const stubs_text;  ///< LuaLS definitions (recipes/hooks/types/runner.lua)
+/// library.lua and sandbox.lua as bytecode without debug information.
+extern const std::string_view library_code, sandbox_code;
 
 }  // namespace runner::lua

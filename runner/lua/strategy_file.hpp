@@ -24,7 +24,7 @@ struct BuiltInStrategy {
 struct StrategyRequest {
   std::string name;  ///< "lua:..." or a name that `registry` registers
   Origin asked_at;
-  std::string registry = "";  ///< a file that registers strategies (strategy_registry.hpp), or empty
+  std::string registry = "";  ///< a file that registers strategies (StrategyRegistry), or empty
   Origin registry_at = {};
   std::vector<BuiltInStrategy> built_in = {};  ///< that can be extended
 };
@@ -55,5 +55,9 @@ std::optional<ScriptFile> load_comm_hook_file(State& state, const std::string& n
                                               std::vector<Diagnostic>& diagnostics);
 
 const ScriptKind& strategy_kind();
+
+/// The objects that these functions get as their first arguments, with the names that they have, without LibTorch. Tests compare them with
+/// the classes of a training (strategy_classes()).
+const std::map<std::string, std::vector<ObjectNames>>& strategy_arguments();
 
 }  // namespace runner::lua

@@ -9,8 +9,8 @@
 
 namespace runner::lua {
 
-/// Exchange of numbers, and in `loss` of tensors, between ranks. All functions except rank() and size() are collective: every rank calls them, in
-/// the same order.
+/// Exchange of numbers, and in `loss` of tensors, between ranks. All functions except rank() and size() are collective:
+/// every rank calls them, in the same order.
 class HookWorld {
  public:
   virtual ~HookWorld() = default;

@@ -1,12 +1,14 @@
-// The last block of gpt and of decoders: final norm, vocabulary projection and loss. Logits do not leave this block in
-// training.
+// The last block of gpt and of decoders: final norm, vocabulary projection and loss, or the outputs for a label or numbers of a text.
+// Logits do not leave this block in training.
 #pragma once
 #include "runner/config/recipe.hpp"
 #include "runner/models/cross_entropy.hpp"
 #include "runner/models/final_norm.hpp"
 #include "runner/models/host_decoding.hpp"
 #include "runner/models/layers.hpp"
+#include "runner/models/pooling.hpp"
 #include "runner/models/stream.hpp"
+#include "runner/models/task_head.hpp"
 #include "runner/models/token_loss.hpp"
 #include "strategies/engine/token_batch.hpp"
 
@@ -77,6 +79,24 @@ class Head : public Block, public FinalNorm {
   int64_t vocabulary_;
   int64_t chunk_tokens_;
   LogitForm form_;
+};
+
+/// The head of transformers' ...ForSequenceClassification of decoders. Norm is the final norm of hidden states.
+template <typename Norm>
+class TextLabelHead : public TaskHead, public FinalNorm {
+ public:
+  TextLabelHead(const Model& model, Norm norm) : TaskHead(model), norm_(std::move(norm)), positions_(model.spec) {}
+
+  torch::Tensor normed(const torch::Tensor& hidden) const override { return norm_(hidden); }
+
+ protected:
+  torch::Tensor features(const torch::Tensor& x, const ForwardContext& context) override {
+    return norm_(last_states(x, positions_.of(*context.batch)));
+  }
+
+ private:
+  Norm norm_;
+  PositionsField positions_;
 };
 
 }  // namespace runner

@@ -102,9 +102,8 @@ class HfConfigReader {
     if constexpr (std::is_same_v<T, nlohmann::json>) return true;
     if constexpr (std::is_integral_v<T>) {
       constexpr double exact = 9007199254740992;  // 2^53
-      if (value.is_number_float())
-        return std::abs(value.get<double>()) <= exact && std::trunc(value.get<double>()) == value.get<double>();
-      return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+      return value.is_number() && std::abs(value.get<double>()) <= exact &&
+             (value.is_number_integer() || std::trunc(value.get<double>()) == value.get<double>());
     }
     return false;
   }

@@ -30,25 +30,26 @@ ComputeScope::ComputeScope(const Tensor& reference)
 Parameter::Parameter(const Model& model, const std::string& name)
     : slots_(&model.slots), index_(model.spec.slot(name)) {}
 
-Parameter Parameter::optional(const Model& model, const std::string& name) {
-  auto all = model.spec.parameters();
-  bool listed = std::any_of(all.begin(), all.end(), [&](const auto* parameter) { return parameter->name == name; });
-  return listed ? Parameter(model, name) : Parameter();
-}
-
-Tensor Parameter::as(torch::ScalarType dtype) const { return slots_ ? (*slots_)[index_].to(dtype) : Tensor(); }
-
 namespace {
 
-const ParameterSpec& spec_of(const Model& model, const std::string& parameter) {
-  return *model.spec.parameters()[model.spec.slot(parameter)];
+const ParameterSpec* find_parameter(const Model& model, const std::string& name) {
+  for (const auto& block : model.spec.blocks)
+    for (const auto& parameter : block.parameters)
+      if (parameter.name == name) return &parameter;
+  return nullptr;
 }
 
 }  // namespace
 
+Parameter Parameter::optional(const Model& model, const std::string& name) {
+  return find_parameter(model, name) ? Parameter(model, name) : Parameter();
+}
+
+Tensor Parameter::as(torch::ScalarType dtype) const { return slots_ ? (*slots_)[index_].to(dtype) : Tensor(); }
+
 Linear::Linear(const Model& model, const std::string& name)
     : weight_(model, name + ".weight"), bias_(Parameter::optional(model, name + ".bias")) {
-  const auto& matrix = spec_of(model, name + ".weight");
+  const auto& matrix = *find_parameter(model, name + ".weight");
   if (matrix.part && matrix.split && matrix.split->dim == 1)
     columns_ = {.dim = 1, .first = matrix.part->boxes[0].start[1], .whole = matrix.whole_shape()[1]};
   const auto [a, b, magnitude] = adapter_names(name + ".weight");
@@ -149,7 +150,7 @@ Tensor LayerNorm::operator()(const Tensor& x) const {
 
 RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps, StoredWeight stored)
     : weight_(model, name + ".weight"), eps_(eps), stored_(stored) {
-  const auto& weight = spec_of(model, name + ".weight");
+  const auto& weight = *find_parameter(model, name + ".weight");
   if (!weight.part || !weight.split) return;
   whole_ = weight.whole_shape()[0];
   replicas_ = weight.part->replicas;

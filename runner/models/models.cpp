@@ -5,10 +5,11 @@
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/models/decoder/decoder.hpp"
-#include "runner/models/decoder/hf_families.hpp"
+#include "runner/models/decoder/hf_config.hpp"
 #include "runner/models/family.hpp"
 #include "runner/models/gpt/gpt.hpp"
 #include "runner/models/plugin/spec.hpp"
@@ -80,6 +81,19 @@ const Family& family_of_hf_type(const nlohmann::json& config) {
                         ? " (\"gemma3\" is a model of images and text; its language model is \"gemma3_text\")"
                     : close ? fmt::format(" (did you mean \"{}\"?)", *close)
                             : "");
+}
+
+/// Throws Error(usage) for a number of a config.json that a recipe cannot have.
+void check_numbers_of_config(const Recipe::Model& model) {
+  Recipe recipe;
+  recipe.model = model;
+  for (const auto& key : key_table()) {
+    if (key.section != "model" || !key.in_family(model.name)) continue;
+    auto value = key.get(recipe);
+    const bool numbers = value.is_number() || (value.is_array() && !value.empty() && value[0].is_number());
+    if (const auto problem = numbers && value != key.default_value ? check_option(key, value) : std::nullopt)
+      throw usage_error("config.json: as keys of [model], {}", problem->message);
+  }
 }
 
 /// The spec before mark_layers().
@@ -317,7 +331,9 @@ bool hf_ignorable(const Recipe::Model& model, const std::string& tensor_name) {
 }
 
 Recipe::Model model_from_hf_config(const nlohmann::json& config) {
-  return family_of_hf_type(config).model_from_hf_config(config);
+  auto model = family_of_hf_type(config).model_from_hf_config(config);
+  check_numbers_of_config(model);
+  return model;
 }
 
 nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {

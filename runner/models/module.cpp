@@ -2,7 +2,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
-#include "runner/models/family_modules.hpp"
 #include "runner/models/plugin/module.hpp"
 #include "runner/models/profiler.hpp"
 #include "runner/models/record_profiles.hpp"

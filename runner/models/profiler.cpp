@@ -1,14 +1,23 @@
 #include "runner/models/profiler.hpp"
 
-#include <atomic>
-#include <map>
-#include <mutex>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runner/base/descriptor.hpp"
 #include "runner/base/error.hpp"
+#include "runner/base/remove_oldest.hpp"
+#include "runner/base/xxh3.hpp"
 #include "runner/models/plugin/spec.hpp"
-#include "runner/models/profile_file.hpp"
+#include "runner/models/profile_question.hpp"
 #include "runner/plugins/ask_worker.hpp"
-#include "runner/plugins/conversation.hpp"
 
 namespace runner {
 
@@ -17,6 +26,54 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* purpose = "the prediction of memory";
+
+constexpr const char* profile_extension = ".profiles";
+constexpr uintmax_t most_profile_bytes = uintmax_t{64} << 20;  ///< of one file, and of all
+
+using KnownProfiles = std::map<std::string, std::shared_ptr<const BlockProfiles>>;  ///< by question, as JSON
+
+/// A file of recorded profiles: answers of the worker that are kept between processes.
+/// Each line has a question and its answer, and is written at once, so that several processes can add to the file.
+class ProfileFile {
+ public:
+  /// `about`: everything that all answers of the file depend on. Files that were not used for the longest time are removed, if all files of
+  /// the folder have more than 64 MiB.
+  ProfileFile(const std::filesystem::path& folder, const std::string& about)
+      : path_(folder / (xxh3_hex(about) + profile_extension)) {}
+  /// Lines that are damaged are left out.
+  KnownProfiles read() const {
+    KnownProfiles known;
+    std::error_code missing;
+    if (const auto bytes = std::filesystem::file_size(path_, missing); missing || bytes > most_profile_bytes)
+      return known;
+    std::filesystem::last_write_time(path_, std::filesystem::file_time_type::clock::now(), missing);  // it is used
+    std::ifstream file(path_);
+    for (std::string line; std::getline(file, line);) {
+      if (line.empty()) continue;
+      try {
+        const auto one = json::parse(line);
+        known[one.at("question").dump()] = std::make_shared<const BlockProfiles>(profiles_from(one.at("answer")));
+      } catch (const std::exception&) {  // damaged: asked again
+      }
+    }
+    return known;
+  }
+
+  /// Nothing is lost if it cannot be written: the worker is asked again.
+  void add(const std::string& question, const json& answer) const {
+    std::error_code ignored;
+    const auto folder = path_.parent_path();
+    if (std::filesystem::create_directories(folder, ignored); !std::filesystem::exists(path_, ignored))
+      remove_oldest(folder, profile_extension, most_profile_bytes);
+    // The line before may have been cut off by a full disk.
+    const auto text = "\n" + json{{"question", json::parse(question)}, {"answer", answer}}.dump() + "\n";
+    const Descriptor file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (file.is_open()) (void)!::write(file.get(), text.data(), text.size());
+  }
+
+ private:
+  std::filesystem::path path_;
+};
 
 /// The knowledge of this process about one source.
 struct Answers {

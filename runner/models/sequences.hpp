@@ -24,8 +24,8 @@ inline std::optional<torch::Tensor> given(const torch::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// How a block finds the positions of a batch. A batch of this rank's tokens of rows (MicroBatch::padded_tokens) always has them. A batch of
-/// complete rows has them if they are packed, also where ranks divide the tokens of other batches.
+/// How a block finds the positions of a batch. A batch of this rank's tokens of rows (MicroBatch::padded_tokens) always
+/// has them. A batch of complete rows has them if they are packed, also where ranks divide the tokens of other batches.
 class PositionsField {
  public:
   explicit PositionsField(const ModelSpec& model);

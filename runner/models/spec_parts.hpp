@@ -55,7 +55,7 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
 BlockSpec task_head_block(int64_t dim, int64_t outputs, std::optional<double> init_std = {});
 /// The block `head` behind a norm, for one of the `tokens` tokens of a row.
 BlockSpec one_token_head(BlockSpec head, std::vector<ParameterSpec> norm, int64_t tokens);
-/// The last block of decoders with model.num_labels (text_label_head.hpp).
+/// The last block of decoders with model.num_labels (TextLabelHead in head.hpp).
 BlockSpec text_label_head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t seq_len);
 
 /// The last block: `norm` parameters, then the head's matrix unless it is tied.

@@ -23,7 +23,7 @@ inline constexpr double auc_limit = 16;
 bool measures_auc(const TaskSpec& task);
 int64_t metric_sums(const TaskSpec& task);
 
-/// Names as in config/validation_metrics.hpp, in that order. `scales`: the factor by which each number was divided when it was
+/// Names as in config/model_families.hpp, in that order. `scales`: the factor by which each number was divided when it was
 /// standardized; empty: 1.
 ///   val_f1: of classes the mean over those that occur; of labels the mean over the labels.
 ///   val_auc: the area under the ROC curve from the bins; rows of a bin count as ties.

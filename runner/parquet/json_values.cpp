@@ -13,6 +13,8 @@
 #include <cstdlib>
 
 #include "runner/base/error.hpp"
+#include "runner/base/limits.hpp"
+#include "runner/base/text.hpp"
 
 namespace runner {
 
@@ -196,6 +198,17 @@ Json json_of(const arrow::Array& array, int64_t row, JsonBytes& bytes) {
     default:
       return arrow::is_decimal(array.type_id()) ? decimal_of(array, row) : as_text(array, row);
   }
+}
+
+void JsonBytes::add(size_t bytes) {
+  const auto more = static_cast<int64_t>(bytes);
+  row_ += more;
+  group_ += more;
+  if (row_ > parquet_row_bytes_max)
+    throw usage_error("a row has more than {}, which is the most that is allowed", format_bytes(parquet_row_bytes_max));
+  if (group_ > parquet_group_bytes_max)
+    throw usage_error("the rows of a row group have more than {}, which is the most that is allowed",
+                      format_bytes(parquet_group_bytes_max));
 }
 
 }  // namespace runner

@@ -3,6 +3,7 @@
 
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <arrow/memory_pool.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/writer.h>
 #include <parquet/file_reader.h>
@@ -12,7 +13,8 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
-#include "runner/parquet/bounds.hpp"
+#include "runner/base/limits.hpp"
+#include "runner/base/text.hpp"
 #include "runner/parquet/json_values.hpp"
 
 namespace runner {
@@ -100,6 +102,58 @@ std::unique_ptr<ParquetWriter> create_parquet_file(const std::string& path,
                                                    const std::vector<ParquetWriter::Column>& columns) {
   return std::make_unique<ArrowWriter>(path, columns);
 }
+
+void check_group(const parquet::FileMetaData& metadata, int index, uintmax_t file_bytes, const std::string& path) {
+  const auto group = metadata.RowGroup(index);
+  const auto where = fmt::format("{}, row group {}", path, index + 1);
+  if (group->num_rows() < 0 || group->num_columns() != metadata.num_columns())
+    throw usage_error("{}: the file is damaged: it has {} rows and {} columns", where, group->num_rows(),
+                      group->num_columns());
+  if (group->num_rows() > parquet_group_rows_max)
+    throw usage_error("{}: it has {} rows; at most {} are allowed", where, group->num_rows(), parquet_group_rows_max);
+  int64_t unpacked = 0;
+  for (int c = 0; c < metadata.num_columns(); ++c) {
+    const auto chunk = group->ColumnChunk(c);
+    const int64_t stored = chunk->total_compressed_size(), whole = chunk->total_uncompressed_size();
+    if (stored < 0 || static_cast<uintmax_t>(stored) > file_bytes || whole < 0)
+      throw usage_error("{}: the file is damaged: column {} has {} bytes, and {} without compression", where, c + 1,
+                        stored, whole);
+    if (whole > parquet_group_bytes_max - unpacked)
+      throw usage_error("{}: it has more than {} without compression, which is the most that is allowed", where,
+                        format_bytes(parquet_group_bytes_max));
+    unpacked += whole;
+  }
+}
+
+/// Throws Error(usage) that names the file and its row group, if what the file says about itself is wrong or exceeds a bound (limits.hpp):
+/// a small file may promise, or unpack to, more than any memory holds.
+void check_parquet_metadata(const parquet::FileMetaData& metadata, uintmax_t file_bytes, const std::string& path) {
+  if (metadata.num_schema_elements() > parquet_fields_max)
+    throw usage_error("{}: it has {} columns and groups of columns; at most {} are allowed", path,
+                      metadata.num_schema_elements(), parquet_fields_max);
+  int64_t rows = 0;
+  for (int g = 0; g < metadata.num_row_groups(); ++g) {
+    check_group(metadata, g, file_bytes, path);
+    rows += metadata.RowGroup(g)->num_rows();
+  }
+  if (rows > 0 && metadata.num_columns() == 0) throw usage_error("{}: it has rows, but no column", path);
+}
+
+/// The message if ReaderMemory was not sufficient.
+std::string too_much_memory() {
+  return fmt::format("the data need more than {} of memory at once, which is the most that is allowed",
+                     format_bytes(parquet_reader_bytes_max));
+}
+
+/// The memory of one reader: at most parquet_reader_bytes_max. Arrow unpacks pages into it, whatever their sizes are said to be.
+class ReaderMemory {
+ public:
+  arrow::MemoryPool* pool() { return &capped_; }
+
+ private:
+  arrow::ProxyMemoryPool counted_{arrow::default_memory_pool()};
+  arrow::CappedMemoryPool capped_{&counted_, parquet_reader_bytes_max};
+};
 
 constexpr int64_t rows_of_a_batch_max = 1024;
 constexpr int64_t bytes_of_a_batch = 64 << 20;

@@ -1,5 +1,5 @@
-// The Parquet module: reads and writes Parquet files with Arrow's libraries. It is a library of its own that is loaded when a recipe names such
-// files, so that programs start without Arrow, and can be built without it.
+// The Parquet module: reads and writes Parquet files with Arrow's libraries. It is a library of its own that is loaded
+// when a recipe names such files, so that programs start without Arrow, and can be built without it.
 #pragma once
 #include <cstdint>
 #include <functional>

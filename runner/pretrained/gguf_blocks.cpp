@@ -1,5 +1,5 @@
 // Conversion of the blocks of GGUF tensors to floats. Names of fields are those of ggml.
-#include "runner/pretrained/gguf_blocks.hpp"
+#include "runner/pretrained/gguf_file.hpp"
 
 #include <algorithm>
 #include <array>

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
 
@@ -50,7 +51,7 @@ class GgufCursor {
   explicit GgufCursor(const MappedFile& file) : file_(file) {}
 
   [[noreturn]] void refuse(uint64_t place, const std::string& fault) const {
-    throw environment_error("{}: byte {}: {}", file_.path().string(), place, fault);
+    throw usage_error("{}: byte {}: {}", file_.path().string(), place, fault);
   }
   uint64_t place() const { return place_; }
   uint64_t left() const { return file_.bytes().size() - place_; }
@@ -115,7 +116,7 @@ class GgufCursor {
       case ValueType::boolean:
         return number<uint8_t>(what) != 0;
       case ValueType::string:
-        return string(fmt::format("`{}`", key), gguf_metadata_bytes_max);
+        return string(fmt::format("`{}`", shortened_text(key)), gguf_metadata_bytes_max);
       default:
         return list(key, depth);
     }
@@ -136,13 +137,15 @@ class GgufCursor {
   json list(const std::string& key, int depth) {
     const auto begin = place_;
     if (depth >= gguf_nesting_max)
-      refuse(begin, fmt::format("`{}` has more than {} lists inside each other", key, depth));
+      refuse(begin, fmt::format("`{}` has more than {} lists inside each other", shortened_text(key), depth));
     const auto type = value_type();
     const auto count = number<uint64_t>("the length of a list");
     if (count > left() / least_bytes(type))
-      refuse(begin, fmt::format("`{}` has {} elements, and {} bytes are left in the file", key, count, left()));
+      refuse(begin, fmt::format("`{}` has {} elements, and {} bytes are left in the file", shortened_text(key), count,
+                                left()));
     if (count > elements_left_)
-      refuse(begin, fmt::format("the lists up to `{}` have more than {} elements", key, gguf_elements_max));
+      refuse(begin,
+             fmt::format("the lists up to `{}` have more than {} elements", shortened_text(key), gguf_elements_max));
     elements_left_ -= count;
     json values = json::array();
     values.get_ref<json::array_t&>().reserve(count);
@@ -178,7 +181,7 @@ GgufTensor read_tensor(GgufCursor& cursor) {
   const auto start = cursor.place();
   tensor.name = cursor.name("the name of a tensor");
   const auto refuse = [&](const std::string& fault) {
-    cursor.refuse(start, fmt::format("`{}` {}", tensor.name, fault));
+    cursor.refuse(start, fmt::format("`{}` {}", shortened_text(tensor.name), fault));
   };
   const auto dimensions = cursor.number<uint32_t>("the description of a tensor");
   if (dimensions > dimensions_max)
@@ -209,7 +212,8 @@ uint64_t alignment_of(const json& metadata, const GgufCursor& cursor) {
   const auto found = metadata.find("general.alignment");
   if (found == metadata.end()) return 32;
   if (!found->is_number_unsigned() || *found == 0 || *found > (1 << 30))
-    cursor.refuse(cursor.place(), fmt::format("general.alignment = {} is not a usable alignment", found->dump()));
+    cursor.refuse(cursor.place(),
+                  fmt::format("general.alignment = {} is not a usable alignment", shortened_json(*found)));
   return found->get<uint64_t>();
 }
 
@@ -221,7 +225,7 @@ GgufFile::GgufFile(const fs::path& path) : file_(path) {
   for (uint64_t i = 0; i < value_count; ++i) {
     const auto start = cursor.place();
     const auto key = cursor.name("the name of a value");
-    if (metadata_.contains(key)) cursor.refuse(start, fmt::format("`{}` occurs twice", key));
+    if (metadata_.contains(key)) cursor.refuse(start, fmt::format("`{}` occurs twice", shortened_text(key)));
     metadata_[key] = cursor.value(cursor.value_type(), key);
     if (cursor.place() > gguf_metadata_bytes_max)
       cursor.refuse(start, fmt::format("the metadata have more than {} bytes", gguf_metadata_bytes_max));
@@ -231,25 +235,26 @@ GgufFile::GgufFile(const fs::path& path) : file_(path) {
     const auto start = cursor.place();
     tensors_.push_back(read_tensor(cursor));
     if (!names.insert(tensors_.back().name).second)
-      cursor.refuse(start, fmt::format("`{}` occurs twice", tensors_.back().name));
+      cursor.refuse(start, fmt::format("`{}` occurs twice", shortened_text(tensors_.back().name)));
   }
   const auto alignment = alignment_of(metadata_, cursor);
   const uint64_t size = file_.bytes().size();
   const uint64_t data = (cursor.place() + alignment - 1) / alignment * alignment;
   for (auto& tensor : tensors_) {
     if (tensor.begin % alignment != 0)
-      cursor.refuse(data, fmt::format("`{}` begins at {} of the data, which is not a multiple of {}", tensor.name,
-                                      tensor.begin, alignment));
+      cursor.refuse(data, fmt::format("`{}` begins at {} of the data, which is not a multiple of {}",
+                                      shortened_text(tensor.name), tensor.begin, alignment));
     if (data > size || tensor.end > size - data)
       cursor.refuse(size, fmt::format("`{}` ends at {} of the data, and the file ends at {}: it is truncated",
-                                      tensor.name, tensor.end, size > data ? size - data : 0));
+                                      shortened_text(tensor.name), tensor.end, size > data ? size - data : 0));
     tensor.begin += data;
     tensor.end += data;
   }
   std::ranges::sort(tensors_, {}, [](const GgufTensor& tensor) { return std::pair(tensor.begin, tensor.end); });
   for (size_t i = 1; i < tensors_.size(); ++i)
     if (tensors_[i].begin < tensors_[i - 1].end)
-      cursor.refuse(tensors_[i].begin, fmt::format("`{}` and `{}` overlap", tensors_[i - 1].name, tensors_[i].name));
+      cursor.refuse(tensors_[i].begin, fmt::format("`{}` and `{}` overlap", shortened_text(tensors_[i - 1].name),
+                                                   shortened_text(tensors_[i].name)));
 }
 
 const GgufTensor* GgufFile::find(const std::string& name) const {

@@ -1,12 +1,38 @@
-// GGUF files of llama.cpp, which contain a model's settings, tokenizer and weights. They are read by mapping; all data are little
-// endian. Metadata have at most gguf_metadata_bytes_max, gguf_elements_max and gguf_nesting_max (limits.hpp). Torch-free. Source: docs/gguf.md of the ggml project.
+// GGUF files of llama.cpp, which contain a model's settings, tokenizer and weights. They are read by mapping; all data
+// are little endian. Metadata have at most gguf_metadata_bytes_max, gguf_elements_max and gguf_nesting_max
+// (limits.hpp). Torch-free. Source: docs/gguf.md of the ggml project.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "runner/base/files.hpp"
-#include "runner/pretrained/gguf_blocks.hpp"
 
 namespace runner {
+
+// The data types of tensors, and the conversion of their blocks to floats. Source: ggml of the llama.cpp project (ggml-common.h,
+// ggml-quants.c).
+
+/// Elements are stored in blocks. A block is a part of a row.
+struct GgufType {
+  uint32_t id = 0;  ///< in the file
+  const char* name = "";
+  int64_t block_elements = 1, block_bytes = 1;
+  void (*decode)(const uint8_t* block, float* out) = nullptr;  ///< null: cannot be converted
+};
+
+/// Null if there is no type of this number.
+const GgufType* find_gguf_type(uint32_t id);
+/// Null if there is no type of this name.
+const GgufType* find_gguf_type(const std::string& name);
+/// The types that can be converted, for messages.
+std::vector<std::string> readable_gguf_types();
+
+/// Converts elements [offset, offset + out.size()) of a tensor whose blocks are `data`.
+void decode_gguf(const GgufType& type, std::span<const std::byte> data, int64_t offset, std::span<float> out);
 
 struct GgufTensor {
   std::string name;
@@ -16,7 +42,7 @@ struct GgufTensor {
 };
 
 /// A mapped file of version 2 or 3. The constructor checks the header, the metadata and the places of all tensors: lengths lie
-/// inside the file, names are unique, and tensors do not overlap. It throws Error(environment) with the path, the offset in bytes
+/// inside the file, names are unique, and tensors do not overlap. It throws Error(usage) with the path, the offset in bytes
 /// and the fault.
 class GgufFile {
  public:

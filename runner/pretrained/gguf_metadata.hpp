@@ -3,6 +3,7 @@
 #include <set>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/pretrained/gguf_file.hpp"
 
@@ -39,7 +40,7 @@ class GgufMetadata {
                       : std::is_integral_v<Item>        ? item.is_number_integer()
                                                         : item.is_number();
              });
-    if (!fits) refuse(fmt::format("`{}` is {}", key, value.is_array() ? "a list" : value.dump()));
+    if (!fits) refuse(fmt::format("`{}` is {}", key, value.is_array() ? "a list" : shortened_json(value)));
     return value.get<T>();
   }
 
@@ -53,7 +54,8 @@ class GgufMetadata {
     for (const auto& [key, value] : file_.metadata().items()) {
       if (!key.starts_with(prefix) || read_.contains(key)) continue;
       const auto near = nearest(key, {read_.begin(), read_.end()});
-      refuse(fmt::format("`{}` is not a known key{}", key, near ? fmt::format(" (did you mean `{}`?)", *near) : ""));
+      refuse(fmt::format("`{}` is not a known key{}", shortened_text(key),
+                         near ? fmt::format(" (did you mean `{}`?)", *near) : ""));
     }
   }
 

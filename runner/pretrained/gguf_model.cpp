@@ -47,7 +47,8 @@ const Architecture& architecture_of(const GgufFile& file) {
     if (name == architecture.name) return architecture;
     known.emplace_back(architecture.name);
   }
-  metadata.refuse(fmt::format("general.architecture = \"{}\" is not supported; allowed: {}", name, join_or(known)));
+  metadata.refuse(
+      fmt::format("general.architecture = \"{}\" is not supported; allowed: {}", shortened_text(name), join_or(known)));
 }
 
 /// Factors of the rotary frequencies as Llama 3.1 has them; transformers calls this scaling "llama3".
@@ -98,7 +99,7 @@ json rope_scaling(const GgufFile& file, const GgufMetadata& metadata, const std:
     metadata.refuse(fmt::format(
         "`{}rope.scaling.type` = \"{}\" is not supported with its settings; allowed: none, linear, and yarn with "
         "rope.scaling.original_context_length",
-        prefix, type));
+        prefix, shortened_text(type)));
   return {{"rope_type", "yarn"}, {"factor", factor}, {"original_max_position_embeddings", original}};
 }
 

@@ -13,7 +13,8 @@ namespace runner {
 struct ComparedRun {
   std::string id, name, status;
   int64_t steps = 0;
-  nlohmann::json config = {};  ///< {dotted key: value}
+  nlohmann::json config = {};   ///< {dotted key: value}
+  nlohmann::json origins = {};  ///< {dotted key: where its value comes from}, as far as it is known
   std::map<std::string, double> values =
       {};                  ///< of the metrics to compare, by the title of their column; NaN: not finite
   ChartPoints curve = {};  ///< of the first metric, for the sparkline

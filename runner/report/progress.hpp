@@ -1,4 +1,5 @@
-// The progress display of a run, on stderr: a bar on a terminal (step, loss, tokens/s, memory, ETA), otherwise plain lines.
+// The progress display of a run, on stderr: a bar on a terminal (step, loss, tokens/s, memory, ETA), otherwise plain lines;
+// and the lines themselves.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,23 @@ struct StepReport {
   int64_t memory_bytes = 0;
   double data_wait_share = 0;  ///< share of the step's time spent waiting for data, 0 to 1
 };
+
+struct ProgressState {
+  StepReport report;
+  int64_t total_steps = 0;  ///< 0 = unknown
+  std::optional<double> eta_seconds;
+};
+
+/// "step 120/200  loss 1.2345  lr 1.00e-03  12.3 k tokens/s  mem 1.20 GiB  eta 3m 20s", and a large wait for data.
+std::string plain_line(const ProgressState& state);
+
+struct BarStyle {
+  int width = 80;  ///< columns of the terminal
+  bool unicode = true;
+  bool color = false;
+};
+/// The line of plain_line() with a bar, without the learning rate. Leaves out the least important fields if the terminal is too narrow.
+std::string bar_line(const ProgressState& state, const BarStyle& style);
 
 /// Prints the progress. Log messages appear above the bar. There may be only one object at a time. Thread-safe.
 class Progress {

@@ -152,10 +152,10 @@ std::string headline(const Recommendation& r) {
   return text;
 }
 
-/// A short description of how choice `then` differs from `now`; empty if there is no relevant difference.
+/// A short description of how choice `then` differs from `now`; empty if there is no relevant difference, or if it is slower.
 std::string difference(const Choice& now, const Choice& then) {
   if (!then.fits()) return "";
-  if (!now.fits()) return fmt::format("{} fits, {} a rank", label(then.plan()), format_bytes(then.plan().bytes));
+  if (!now.fits()) return fmt::format("{} fits, {}", label(then.plan()), memory_needed(then.plan()));
   const Candidate &a = now.plan(), &b = then.plan();
   std::vector<std::string> parts;
   if (label(a) != label(b)) parts.push_back(label(b));
@@ -166,8 +166,8 @@ std::string difference(const Choice& now, const Choice& then) {
                                             : fmt::format("{} layers recomputed", checkpointing(b)));
   if (a.step_seconds && b.step_seconds) {
     double ratio = units_per_second(b) / units_per_second(a);
-    if (!parts.empty() || std::abs(ratio - 1) > 0.02)
-      parts.push_back(fmt::format("{:.2f} times the {}/s", ratio, unit_of(a)));
+    if (ratio < 0.98) return "";
+    if (!parts.empty() || ratio > 1.02) parts.push_back(fmt::format("{:.2f} times the {}/s", ratio, unit_of(a)));
   }
   return join(parts, ", ");
 }
@@ -189,26 +189,6 @@ nlohmann::json number_or_null(const std::optional<int64_t>& number) {
   return number ? nlohmann::json(*number) : nlohmann::json();
 }
 
-}  // namespace
-
-std::string batch_text(const Job& job) {
-  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, data_ranks_text(job));
-  if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
-  return text + fmt::format(" = {} {}", job.micro_batch_size * job.data_ranks() * job.accumulation,
-                            job.model->task ? "rows" : "sequences");
-}
-
-std::string step_size_text(const Job& job) {
-  return batch_text(job) + (job.model->task ? "" : fmt::format(" of {} tokens", tokens_of_row(*job.model))) + " a step";
-}
-
-std::optional<int64_t> Recommendation::changed_batch() const {
-  const auto& planned = plan.recipe.train.global_batch_size;
-  return asked_batch && planned != asked_batch ? planned : std::nullopt;
-}
-
-namespace {
-
 /// For a chosen plan that needs host memory of unknown size; otherwise empty.
 std::string unknown_host_note(const Recommendation& r) {
   const Choice& choice = r.plan.choice;
@@ -219,124 +199,12 @@ std::string unknown_host_note(const Recommendation& r) {
                      format_bytes(node));
 }
 
-}  // namespace
-
-std::string recommendation_text(const Recommendation& r, bool all, bool why) {
-  const Choice& choice = r.plan.choice;
-  const ModelSpec& model = *r.plan.model;
-  std::string text;
-  if (choice.fits())
-    text += fmt::format("{}\n  because {}\n", headline(r), choice.reason);
-  else
-    text += r.recipe_file + ": nothing fits\n";
-  if (why) text += fmt::format("  rule: {} ({})\n", choice.rule, choice.source);
-  if (why && !choice.differs.empty()) text += fmt::format("  differs: {}\n", choice.differs);
-  if (auto batch = r.changed_batch())
-    text += fmt::format("  train.global_batch_size = {}: {}\n", *batch, why_changed(r));
-  text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
-                      format_parameters(model.parameter_count()), r.plan.recipe.precision.mode, r.devices);
-  text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
-                                      : fmt::format("; limit per rank: {}\n", choice.limit.reason);
-  text += "\n" + table(r, all) + "\n";
-  if (choice.fits() && choice.plan().pipeline) text += pipeline_text(*choice.plan().pipeline) + "\n";
-  if (const auto axes = choice.fits() ? axes_text(choice.plan()) : ""; !axes.empty()) text += axes + "\n";
-  if (why)
-    text += fmt::format(
-        "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
-        needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
-  if (auto note = unknown_host_note(r); !note.empty()) text += "note: " + note + "\n";
-  if (why && timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
-  if (why && r.peak_flops > 0)
-    text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
-                        format_count(model.training_flops_per_token()), r.peak_name, format_count(r.peak_flops));
-  for (const auto& advice : choice.advice) text += fmt::format("advice: {}\n", advice);
-  std::string changes;
-  for (const auto& other : r.what_if)
-    if (auto words = difference(choice, other.choice); !words.empty())
-      changes += fmt::format("  {}: {}\n", other.change, words);
-  if (!changes.empty() && choice.fits()) text += "what would change the answer:\n" + changes;
-  if (const auto offered = offers_text(r.offers); !offered.empty() && choice.fits()) text += offered + "\n";
-  if (!why) text += "--why: the rule, and what the figures mean\n";
-  return text;
+/// What `check` says about the recipe, and about the memory of the host.
+std::vector<std::string> notes_on(const Recommendation& r) {
+  auto notes = r.plan.recipe.notes;
+  if (auto note = unknown_host_note(r); !note.empty()) notes.push_back(std::move(note));
+  return notes;
 }
-
-nlohmann::json recommendation_json(const Recommendation& r) {
-  const Choice& choice = r.plan.choice;
-  nlohmann::json candidates = nlohmann::json::array();
-  for (size_t i = 0; i < choice.candidates.size(); ++i) {
-    const Candidate& candidate = choice.candidates[i];
-    auto [word, reason] = verdict(choice, i);
-    nlohmann::json item = {{"strategy", candidate.entry->name},
-                           {"label", label(candidate)},
-                           {"options", candidate.job.options},
-                           {"fits", candidate.fits},
-                           {"recipes_own", candidate.named},
-                           {"verdict", word},
-                           {"reason", reason}};
-    if (candidate.refused.empty()) {
-      const auto& memory = candidate.memory;
-      item["micro_batch_size"] = candidate.job.micro_batch_size;
-      item["accumulation"] = candidate.job.accumulation;
-      item["recomputed_blocks"] = recomputed_layers(candidate).first;
-      item["memory_bytes_per_rank"] = candidate.bytes;
-      item["memory_parts"] = parts_json(memory);
-      bool on_device = !candidate.job.accelerator.own_memory;  // a CPU rank's device is its host
-      item["memory_parts"].update(
-          {{"snapshot", on_device ? candidate.snapshot : 0}, {"context", choice.limit.context}});
-      item["host_bytes_per_rank"] = candidate.host;
-      item["host_parts"] = {{"offloaded", memory.host}, {"snapshot", on_device ? 0 : candidate.snapshot}};
-      if (candidate.pipeline) item["pipeline"] = to_json(*candidate.pipeline);
-      item["mesh"] = mesh_json(candidate.job.mesh);
-      item["traffic_of_axes"] = axes_json(candidate);
-      bool timed = candidate.step_seconds.has_value();
-      item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
-      item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
-      item[unit_of(candidate) + "_per_s"] = timed ? nlohmann::json(units_per_second(candidate)) : nlohmann::json();
-      item["mfu"] =
-          timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, *r.plan.model, r.peak_flops)) : nlohmann::json();
-    }
-    candidates.push_back(item);
-  }
-  nlohmann::json chosen;
-  if (choice.fits())
-    chosen = {{"strategy", choice.plan().entry->name},
-              {"label", label(choice.plan())},
-              {"options", choice.plan().job.options},
-              {"micro_batch_size", choice.plan().job.micro_batch_size},
-              {"accumulation", choice.plan().job.accumulation},
-              {"recompute_every", choice.plan().every},
-              {"mesh", find_key("devices", "mesh")->get(r.plan.recipe)},
-              {"rule", choice.rule},
-              {"source", choice.source},
-              {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},
-              {"reason", choice.reason}};
-  if (choice.fits() && choice.plan().pipeline) chosen["schedule"] = to_json(choice.plan().pipeline->simulation());
-  nlohmann::json changes = nlohmann::json::array();
-  for (const auto& other : r.what_if)
-    if (auto words = difference(choice, other.choice); !words.empty())
-      changes.push_back({{"change", other.change}, {"then", words}});
-  nlohmann::json notes = nlohmann::json::array();
-  if (auto note = unknown_host_note(r); !note.empty()) notes.push_back(note);
-  return {{"schema", 1},
-          {"chosen", chosen},
-          {"candidates", candidates},
-          {"global_batch_size", number_or_null(r.plan.recipe.train.global_batch_size)},
-          {"asked_global_batch_size", number_or_null(r.asked_batch)},
-          {"limit_bytes_per_rank", choice.limit.device},
-          {"host_limit_bytes_per_rank", choice.limit.host > 0 ? nlohmann::json(choice.limit.host) : nlohmann::json()},
-          {"notes", notes},
-          {"parameters", r.plan.model->parameter_count()},
-          {"precision", r.plan.recipe.precision.mode},
-          {"devices", r.devices},
-          {"times", {{"source", r.times}, {"earlier_runs", r.earlier_runs}}},
-          {"planning_seconds", r.planning_seconds},
-          {"advice", choice.advice},
-          {"what_if", changes},
-          {"offers", offers_json(r.offers)},
-          {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};
-}
-
-namespace {
 
 using Sections = nlohmann::ordered_json;  ///< {section: {key: value}}
 
@@ -414,6 +282,133 @@ nlohmann::json chosen_options(const Plan& plan) {
 }
 
 }  // namespace
+
+std::string step_size_text(const Job& job) {
+  const bool rows = job.model->task.has_value();
+  std::string text = fmt::format("micro-batch {} x {}", job.micro_batch_size, data_ranks_text(job));
+  if (job.accumulation > 1) text += fmt::format(" x {} accumulated", job.accumulation);
+  text +=
+      fmt::format(" = {} {}", job.micro_batch_size * job.data_ranks() * job.accumulation, rows ? "rows" : "sequences");
+  return text + (rows ? "" : fmt::format(" of {} tokens", tokens_of_row(*job.model))) + " a step";
+}
+
+std::optional<int64_t> Recommendation::changed_batch() const {
+  const auto& planned = plan.recipe.train.global_batch_size;
+  return asked_batch && planned != asked_batch ? planned : std::nullopt;
+}
+
+std::string recommendation_text(const Recommendation& r, bool all, bool why) {
+  const Choice& choice = r.plan.choice;
+  const ModelSpec& model = *r.plan.model;
+  std::string text;
+  if (choice.fits())
+    text += fmt::format("{}\n  because {}\n", headline(r), choice.reason);
+  else
+    text += r.recipe_file + ": nothing fits\n";
+  if (why) text += fmt::format("  rule: {} ({})\n", choice.rule, choice.source);
+  if (why && !choice.differs.empty()) text += fmt::format("  differs: {}\n", choice.differs);
+  if (auto batch = r.changed_batch())
+    text += fmt::format("  train.global_batch_size = {}: {}\n", *batch, why_changed(r));
+  text += fmt::format("  {} with {} parameters in {} on {}", r.plan.recipe.model.name,
+                      format_parameters(model.parameter_count()), r.plan.recipe.precision.mode, r.devices);
+  text += choice.limit.reason.empty() ? "; memory not known: everything fits\n"
+                                      : fmt::format("; limit per rank: {}\n", choice.limit.reason);
+  text += "\n" + table(r, all) + "\n";
+  if (choice.fits() && choice.plan().pipeline) text += pipeline_text(*choice.plan().pipeline) + "\n";
+  if (const auto axes = choice.fits() ? axes_text(choice.plan()) : ""; !axes.empty()) text += axes + "\n";
+  if (why)
+    text += fmt::format(
+        "memory: peak per rank, including {} of context{}; times: {}\n", format_bytes(choice.limit.context),
+        needs_host(choice) ? "; HOST: peak host memory per rank, including the copy for checkpoints" : "", r.times);
+  for (const auto& note : notes_on(r)) text += "note: " + note + "\n";
+  if (why && timed(choice)) text += "STEP has a standard error: about two of three measured times are within it\n";
+  if (why && r.peak_flops > 0)
+    text += fmt::format("MFU: model FLOPs with full attention ({}FLOP a token), over {} of {}FLOP/s\n",
+                        format_count(model.training_flops_per_token()), r.peak_name, format_count(r.peak_flops));
+  for (const auto& advice : choice.advice) text += fmt::format("advice: {}\n", advice);
+  std::string changes;
+  for (const auto& other : r.what_if)
+    if (auto words = difference(choice, other.choice); !words.empty())
+      changes += fmt::format("  {}: {}\n", other.change, words);
+  if (!changes.empty() && choice.fits()) text += "what would change the answer:\n" + changes;
+  if (const auto offered = offers_text(r.offers); !offered.empty() && choice.fits()) text += offered + "\n";
+  if (!why) text += "--why: the rule, and what the figures mean\n";
+  return text;
+}
+
+nlohmann::json recommendation_json(const Recommendation& r) {
+  const Choice& choice = r.plan.choice;
+  nlohmann::json candidates = nlohmann::json::array();
+  for (size_t i = 0; i < choice.candidates.size(); ++i) {
+    const Candidate& candidate = choice.candidates[i];
+    auto [word, reason] = verdict(choice, i);
+    nlohmann::json item = {{"strategy", candidate.entry->name},
+                           {"label", label(candidate)},
+                           {"options", candidate.job.options},
+                           {"fits", candidate.fits},
+                           {"recipes_own", candidate.named},
+                           {"verdict", word},
+                           {"reason", reason}};
+    if (candidate.refused.empty()) {
+      const auto& memory = candidate.memory;
+      item["micro_batch_size"] = candidate.job.micro_batch_size;
+      item["accumulation"] = candidate.job.accumulation;
+      item["recomputed_blocks"] = recomputed_layers(candidate).first;
+      item["memory_bytes_per_rank"] = candidate.bytes;
+      item["memory_parts"] = parts_json(memory);
+      bool on_device = !candidate.job.accelerator.own_memory;  // a CPU rank's device is its host
+      item["memory_parts"].update(
+          {{"snapshot", on_device ? candidate.snapshot : 0}, {"context", choice.limit.context}});
+      item["host_bytes_per_rank"] = candidate.host;
+      item["host_parts"] = {{"offloaded", memory.host}, {"snapshot", on_device ? 0 : candidate.snapshot}};
+      if (candidate.pipeline) item["pipeline"] = to_json(*candidate.pipeline);
+      item["mesh"] = mesh_json(candidate.job.mesh);
+      item["traffic_of_axes"] = axes_json(candidate);
+      bool timed = candidate.step_seconds.has_value();
+      item["step_seconds"] = timed ? nlohmann::json(*candidate.step_seconds) : nlohmann::json();
+      item["step_seconds_error"] = timed ? nlohmann::json(candidate.step_error) : nlohmann::json();
+      item[unit_of(candidate) + "_per_s"] = timed ? nlohmann::json(units_per_second(candidate)) : nlohmann::json();
+      item["mfu"] =
+          timed && r.peak_flops > 0 ? nlohmann::json(mfu(candidate, *r.plan.model, r.peak_flops)) : nlohmann::json();
+    }
+    candidates.push_back(item);
+  }
+  nlohmann::json chosen;
+  if (choice.fits())
+    chosen = {{"strategy", choice.plan().entry->name},
+              {"label", label(choice.plan())},
+              {"options", choice.plan().job.options},
+              {"micro_batch_size", choice.plan().job.micro_batch_size},
+              {"accumulation", choice.plan().job.accumulation},
+              {"recompute_every", choice.plan().every},
+              {"mesh", find_key("devices", "mesh")->get(r.plan.recipe)},
+              {"rule", choice.rule},
+              {"source", choice.source},
+              {"differs", choice.differs.empty() ? nlohmann::json() : nlohmann::json(choice.differs)},
+              {"reason", choice.reason}};
+  if (choice.fits() && choice.plan().pipeline) chosen["schedule"] = to_json(choice.plan().pipeline->simulation());
+  nlohmann::json changes = nlohmann::json::array();
+  for (const auto& other : r.what_if)
+    if (auto words = difference(choice, other.choice); !words.empty())
+      changes.push_back({{"change", other.change}, {"then", words}});
+  return {{"schema", 1},
+          {"chosen", chosen},
+          {"candidates", candidates},
+          {"global_batch_size", number_or_null(r.plan.recipe.train.global_batch_size)},
+          {"asked_global_batch_size", number_or_null(r.asked_batch)},
+          {"limit_bytes_per_rank", choice.limit.device},
+          {"host_limit_bytes_per_rank", choice.limit.host > 0 ? nlohmann::json(choice.limit.host) : nlohmann::json()},
+          {"notes", notes_on(r)},
+          {"parameters", r.plan.model->parameter_count()},
+          {"precision", r.plan.recipe.precision.mode},
+          {"devices", r.devices},
+          {"times", {{"source", r.times}, {"earlier_runs", r.earlier_runs}}},
+          {"planning_seconds", r.planning_seconds},
+          {"advice", choice.advice},
+          {"what_if", changes},
+          {"offers", offers_json(r.offers)},
+          {"shortfall", r.shortfall.empty() ? nlohmann::json() : nlohmann::json(r.shortfall)}};
+}
 
 std::string recommendation_toml(const Recommendation& recommendation) {
   const Plan& plan = recommendation.plan;

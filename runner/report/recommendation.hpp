@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "runner/selection/offers.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/selection/what_if.hpp"
 
@@ -29,9 +28,7 @@ struct Recommendation {
   std::optional<int64_t> changed_batch() const;
 };
 
-/// The global batch as a product: "micro-batch 8 x 2 ranks x 2 accumulated = 32 sequences".
-std::string batch_text(const Job& job);
-/// The product of batch_text() with what a row is: "... = 16 sequences of 128 tokens a step".
+/// The global batch as a product: "micro-batch 8 x 2 ranks x 2 accumulated = 32 sequences of 128 tokens a step".
 std::string step_size_text(const Job& job);
 
 /// The text of one screen. `all`: includes candidates that cannot run, with the reason.

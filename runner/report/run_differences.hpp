@@ -1,4 +1,4 @@
-// The differences between two runs, from their records (Ledger::show()).
+// The differences between two runs, from their records (Ledger::show()), and between two texts or patches of git.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,8 +20,6 @@ std::vector<std::pair<std::string, nlohmann::json>> flattened(const nlohmann::js
 /// The keys in which two objects differ, dotted and in alphabetical order.
 DifferenceList different_keys(const nlohmann::json& a, const nlohmann::json& b);
 
-/// Keys of the resolved recipes.
-DifferenceList config_differences(const nlohmann::json& a, const nlohmann::json& b);
 /// The attempts that ran with other settings than the last one, because the run was resumed with changes: their keys, with the value of
 /// the attempt (a) and that of the last one (b).
 struct AttemptSettings {
@@ -46,5 +44,14 @@ DifferenceList result_differences(const nlohmann::json& a, const nlohmann::json&
 /// The facts of a run's host (facts of this machine as JSON) that can change the numbers of a training: {"cpu", "cores", "cuda": [{name,
 /// memory_bytes, major, minor}], "avx2", "avx512", "onednn_isa"}.
 nlohmann::json hardware_of(const nlohmann::json& host);
+
+/// `diff -u A B` with these names in its head; "" if the texts are equal. Uses the program `diff`; without it, says so.
+std::string unified_diff(const std::string& a, const std::string& b, const std::string& name_a,
+                         const std::string& name_b);
+
+/// The differences between two patches of one commit, file by file: the changes of a file that only one of them changes, and for a file
+/// that both change differently the unified diff of their changes. Files that both change alike are left out.
+std::string patch_difference(const std::string& a, const std::string& b, const std::string& name_a,
+                             const std::string& name_b);
 
 }  // namespace runner

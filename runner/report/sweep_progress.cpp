@@ -11,6 +11,9 @@
 
 namespace runner {
 
+namespace {
+
+/// "12 of 40 trials, 2 running, 3 pruned, 1 failed, best 2.3112 (trial 7), 3m 20s".
 std::string sweep_line(const SweepCounts& counts, double seconds) {
   int64_t ended = counts.finished + counts.pruned + counts.failed;
   std::string text =
@@ -22,48 +25,43 @@ std::string sweep_line(const SweepCounts& counts, double seconds) {
   return text + ", " + format_duration(seconds);
 }
 
-struct SweepProgress::Impl {
-  const bool terminal = can_redraw(STDERR_FILENO);
-  double begun = steady_seconds(), drawn_at = -1e9;
-  std::string last;  ///< text of the status line, redrawn after other lines
+}  // namespace
 
-  static Impl* shown;
+SweepProgress* SweepProgress::shown = nullptr;
 
-  void erase() const {
-    if (terminal && !last.empty()) std::fputs("\r\x1b[K", stderr);
-  }
-  void draw() const {
-    if (terminal && !last.empty()) std::fputs(cut_to_width(last, terminal_width(STDERR_FILENO)).c_str(), stderr);
-  }
-};
+void SweepProgress::erase() const {
+  if (terminal_ && !last_.empty()) std::fputs("\r\x1b[K", stderr);
+}
 
-SweepProgress::Impl* SweepProgress::Impl::shown = nullptr;
+void SweepProgress::draw() const {
+  if (terminal_ && !last_.empty()) std::fputs(cut_to_width(last_, terminal_width(STDERR_FILENO)).c_str(), stderr);
+}
 
-SweepProgress::SweepProgress() : impl_(std::make_unique<Impl>()) {
-  Impl::shown = impl_.get();
-  log::set_interleave([] { Impl::shown->erase(); }, [] { Impl::shown->draw(); });
+SweepProgress::SweepProgress() : terminal_(can_redraw(STDERR_FILENO)), begun_(steady_seconds()) {
+  shown = this;
+  log::set_interleave([] { shown->erase(); }, [] { shown->draw(); });
 }
 
 SweepProgress::~SweepProgress() {
-  impl_->erase();
+  erase();
   log::set_interleave(nullptr, nullptr);
-  Impl::shown = nullptr;
+  shown = nullptr;
 }
 
 void SweepProgress::update(const SweepCounts& counts) {
   constexpr double redraw_interval = 0.2;
   double now = steady_seconds();
-  if (!impl_->terminal || now - impl_->drawn_at < redraw_interval) return;
-  impl_->drawn_at = now;
-  impl_->erase();
-  impl_->last = sweep_line(counts, now - impl_->begun);
-  impl_->draw();
+  if (!terminal_ || now - drawn_at_ < redraw_interval) return;
+  drawn_at_ = now;
+  erase();
+  last_ = sweep_line(counts, now - begun_);
+  draw();
 }
 
 void SweepProgress::line(const std::string& text) {
-  impl_->erase();
+  erase();
   std::fputs((text + "\n").c_str(), stderr);
-  impl_->draw();
+  draw();
 }
 
 }  // namespace runner

@@ -1,7 +1,6 @@
 // The progress display of a sweep, on stderr: a line for each trial that ends, and on a terminal a status line below them.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,21 +13,24 @@ struct SweepCounts {
   int64_t best_trial = 0;
 };
 
-/// "12 of 40 trials, 2 running, 3 pruned, 1 failed, best 2.3112 (trial 7), 3m 20s".
-std::string sweep_line(const SweepCounts& counts, double seconds);
-
 /// Prints the progress. Log messages appear above the status line. There may be only one object at a time. Not thread-safe.
 class SweepProgress {
  public:
   SweepProgress();
   ~SweepProgress();
+  SweepProgress(const SweepProgress&) = delete;
   void update(const SweepCounts& counts);
   /// Prints a line above the status line.
   void line(const std::string& text);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void erase() const;
+  void draw() const;
+
+  bool terminal_;
+  double begun_, drawn_at_ = -1e9;
+  std::string last_;  ///< text of the status line, redrawn after other lines
+  static SweepProgress* shown;
 };
 
 }  // namespace runner

@@ -24,6 +24,9 @@ int display_width(std::string_view text);
 /// `text` if it fits `width` columns, otherwise its beginning with an ellipsis.
 std::string cut_to_width(std::string_view text, int width);
 
+/// Breaks the lines of `text` that are wider than `width` at spaces. What follows a break is indented by `more` spaces more than its line.
+std::string wrap_lines(const std::string& text, int width, size_t more = 0);
+
 /// Prints a line on stdout: as it is, or as terminal_text() if stdout is a terminal.
 void print_line(const std::string& text);
 

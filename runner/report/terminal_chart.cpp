@@ -1,13 +1,14 @@
 #include "runner/report/terminal_chart.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "runner/base/quoting.hpp"
 #include "runner/base/utf8.hpp"
@@ -154,6 +155,39 @@ std::string column_labels(const Range& range, const Chart& chart, int columns) {
   return line;
 }
 
+constexpr int levels = 8;  // in one row
+constexpr std::array<const char*, levels + 1> unicode_blocks = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<const char*, levels + 1> ascii_blocks = {" ", ".", ".", ".", ".", "#", "#", "#", "#"};
+
+std::vector<std::optional<double>> bucket_means(const std::vector<std::pair<int64_t, double>>& points, size_t buckets) {
+  std::vector<std::optional<double>> means(buckets);
+  for (size_t bucket = 0; bucket < buckets; ++bucket) {
+    double sum = 0;
+    int count = 0;
+    for (size_t i = bucket * points.size() / buckets; i < (bucket + 1) * points.size() / buckets; ++i)
+      if (std::isfinite(points[i].second)) {
+        sum += points[i].second;
+        ++count;
+      }
+    if (count > 0) means[bucket] = sum / count;
+  }
+  return means;
+}
+
+}  // namespace
+
+namespace {
+
+/// The names of the curves, cut to the width; whole if two of them would be equal.
+std::vector<std::string> legend_of(const Chart& chart, int width) {
+  std::vector<std::string> cut, whole;
+  for (const auto& line : chart.lines) {
+    whole.push_back(one_line(line.label));
+    cut.push_back(cut_to_width(whole.back(), width));
+  }
+  return std::set(cut.begin(), cut.end()).size() == std::set(whole.begin(), whole.end()).size() ? cut : whole;
+}
+
 }  // namespace
 
 std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
@@ -167,7 +201,7 @@ std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
   Canvas canvas(columns, terminal.rows, dots);
   for (size_t i = 0; i < chart.lines.size(); ++i) draw_line(chart, ranges, i, canvas);
 
-  std::string out = chart.title.empty() ? "" : one_line(chart.title) + "\n";
+  std::string out = chart.title.empty() ? "" : cut_to_width(one_line(chart.title), terminal.columns) + "\n";
   for (int row = 0; row < terminal.rows; ++row) {
     const auto label = labels.find(row);
     const bool tick = label != labels.end();
@@ -175,12 +209,14 @@ std::string draw_chart(const Chart& chart, const TerminalChart& terminal) {
                        terminal.unicode ? (tick ? "┤" : "│") : (tick ? "+" : "|"), canvas.row(row, colour));
   }
   const std::string x_labels = column_labels(ranges.first, chart, columns);
-  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin, one_line(chart.x_label));
+  out += fmt::format("{:{}}  {}\n{:{}}  {}\n", "", margin, x_labels, "", margin,
+                     cut_to_width(one_line(chart.x_label), columns));
+  constexpr int sign_width = 4;  // of the longest sign, with a space
+  const auto legend = legend_of(chart, columns - sign_width);
   if (chart.lines.size() > 1)
     for (size_t i = 0; i < chart.lines.size(); ++i) {
       const std::string sign = dots ? dash_of(i).sign : std::string(1, markers[i % markers.size()]);
-      out +=
-          fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, one_line(chart.lines[i].label));
+      out += fmt::format("{:{}}  {} {}\n", "", margin, colour ? coloured(sign, i) : sign, legend[i]);
     }
   return out;
 }
@@ -196,7 +232,7 @@ std::string draw_bars(const BarChart& chart, const TerminalChart& terminal, std:
         labels = std::max(labels, label(value).size());
       }
   const int room = std::max(10, terminal.columns - static_cast<int>(names + labels) - 6);
-  std::string out = chart.title.empty() ? "" : one_line(chart.title) + "\n";
+  std::string out = chart.title.empty() ? "" : cut_to_width(one_line(chart.title), terminal.columns) + "\n";
   for (const auto& group : chart.groups) {
     out += one_line(group.label) + "\n";
     for (size_t i = 0; i < group.values.size(); ++i) {
@@ -244,6 +280,42 @@ bool colours_wanted(int fd) {
   if (const char* no_color = std::getenv("NO_COLOR"); no_color && *no_color) return false;
   if (const char* force = std::getenv("CLICOLOR_FORCE"); force && std::string_view(force) != "0") return true;
   return can_redraw(fd);
+}
+
+std::string draw_curve(const std::vector<std::pair<int64_t, double>>& points, CurveSize size, bool unicode) {
+  if (points.empty()) return "";
+  const auto means = bucket_means(points, std::min(points.size(), static_cast<size_t>(size.columns)));
+  std::optional<double> low, high;
+  for (const auto& mean : means)
+    if (mean) {
+      low = std::min(low.value_or(*mean), *mean);
+      high = std::max(high.value_or(*mean), *mean);
+    }
+  // The least value has height 1, so that it is visible. A constant curve is drawn at half height.
+  const auto height = [&](double value) {
+    if (*low == *high) return size.rows * levels / 2;
+    return 1 + static_cast<int>(std::lround((value - *low) / (*high - *low) * (size.rows * levels - 1)));
+  };
+  const auto& blocks = unicode ? unicode_blocks : ascii_blocks;
+  const std::string top = high ? fmt::format("{:.4g}", *high) : "", bottom = low ? fmt::format("{:.4g}", *low) : "";
+  const size_t margin = std::max(top.size(), bottom.size());
+  std::string out;
+  for (int row = size.rows - 1; row >= 0; --row) {
+    const std::string& label = row == size.rows - 1 ? top : row == 0 ? bottom : "";
+    out += fmt::format("{:>{}} {}", label, margin, unicode ? "│" : "|");
+    std::string line;
+    for (const auto& mean : means)
+      line += mean       ? blocks[static_cast<size_t>(std::clamp(height(*mean) - row * levels, 0, levels))]
+              : row == 0 ? "x"
+                         : " ";
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  const std::string first = std::to_string(points.front().first), last = std::to_string(points.back().first);
+  const size_t axis = std::max(means.size(), first.size() + 1 + last.size());
+  out += fmt::format("{:{}}  {}{:>{}}\n", "", margin, first, points.size() > 1 ? last : "",
+                     points.size() > 1 ? axis - first.size() : 0);
+  return out;
 }
 
 }  // namespace runner

@@ -1,6 +1,9 @@
-// Draws charts as text.
+// Draws charts and curves as text.
 #pragma once
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runner/report/chart.hpp"
 
@@ -26,5 +29,14 @@ std::string sparkline(const ChartPoints& points, int columns, bool unicode);
 
 /// Whether output to a terminal at `fd` may have colours: NO_COLOR, CLICOLOR_FORCE.
 bool colours_wanted(int fd);
+
+struct CurveSize {
+  int columns = 60;  ///< at most; fewer points make a narrower curve
+  int rows = 6;
+};
+
+/// `points`: (step, value). Each column shows the mean of its bucket's finite values; x marks a bucket without any. A row
+/// has eight levels with Unicode blocks and two with ASCII. Each line ends with a newline. Returns "" for no points.
+std::string draw_curve(const std::vector<std::pair<int64_t, double>>& points, CurveSize size, bool unicode);
 
 }  // namespace runner

@@ -38,15 +38,10 @@ std::vector<int64_t> default_sizes(int pipeline) {
 
 }  // namespace
 
-Origin decided(const std::string& why) {
-  Origin origin;
-  origin.kind = Origin::Kind::decided;
-  origin.note = why;
-  return origin;
-}
+Origin decided(const std::string& why) { return {.kind = Origin::Kind::decided, .note = why}; }
 
-/// The sequences of a step in which each rank has one micro-batch of the size that the recipe sets, or one sequence; 0: more than an integer
-/// can hold.
+/// The sequences of a step in which each rank has one micro-batch of the size that the recipe sets, or one sequence; 0:
+/// more than an integer can hold.
 static int64_t shared_by(const Recipe& recipe, int data_ranks) {
   const int64_t micro = recipe.train.micro_batch_size.value_or(1);
   int64_t together = 0;

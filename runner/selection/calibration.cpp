@@ -35,10 +35,6 @@ void add_measured(Rates& rates, const Calibration& calibration) {
   rates.peak_name = "this machine's best matrix product";
 }
 
-}  // namespace
-
-namespace {
-
 /// Non-negative rates with the least weighted squares of relative errors. The search starts at `rates`.
 std::array<double, work_kinds> least_squares(const std::vector<MeasuredStep>& steps, const std::vector<double>& weights,
                                              const std::array<double, work_kinds>& rates) {
@@ -81,6 +77,18 @@ std::vector<double> relative_errors(const std::vector<MeasuredStep>& steps, cons
     errors.push_back(std::abs(predicted / seconds - 1));
   }
   return errors;
+}
+
+constexpr double lost_most = 0.03;     // of a turn that counts
+constexpr double agreement = 0.05;     // between the two fastest turns
+constexpr double settled_least = 0.9;  // of all measurements
+constexpr double slowing_most = 0.15;  // from each measurement's fastest turn to its last
+
+std::vector<double> undisturbed(const std::vector<Turn>& turns) {
+  std::vector<double> seconds;
+  for (const auto& turn : turns)
+    if (turn.lost <= lost_most) seconds.push_back(turn.seconds);
+  return seconds;
 }
 
 }  // namespace
@@ -134,6 +142,37 @@ std::optional<Rates> calibrated_rates(const std::vector<Calibration>& calibratio
   rates.source =
       fmt::format("calibration of this machine, {:%Y-%m-%d}", fmt::gmtime(static_cast<std::time_t>(calibration->time)));
   return rates;
+}
+
+Figure figure_of(const std::vector<Turn>& turns) {
+  auto seconds = undisturbed(turns);
+  if (seconds.size() < 2) return {};
+  std::sort(seconds.begin(), seconds.end());
+  return seconds[1] <= (1 + agreement) * seconds[0] ? Figure{seconds[0]} : Figure{};
+}
+
+std::string disturbance(const std::vector<std::vector<Turn>>& measurements) {
+  std::vector<double> lost, slowing;
+  size_t settled = 0;
+  for (const auto& turns : measurements) {
+    for (const auto& turn : turns) lost.push_back(turn.lost);
+    const Figure figure = figure_of(turns);
+    if (!figure.settled()) continue;
+    ++settled;
+    slowing.push_back(undisturbed(turns).back() / figure.seconds - 1);
+  }
+  if (lost.empty()) return "nothing was measured";
+  const size_t all = measurements.size();
+  if (static_cast<double>(settled) < settled_least * static_cast<double>(all)) {
+    const double typical = median(lost);
+    const std::string others =
+        typical > lost_most ? fmt::format("other work took the CPUs for {:.0f} % of the time", 100 * typical)
+                            : std::string("repeated measurements differ by more than the noise of a quiet machine");
+    return fmt::format("{} of {} measurements did not settle; {}", all - settled, all, others);
+  }
+  if (median(slowing) > slowing_most)
+    return fmt::format("the machine became {:.0f} % slower while it was measured", 100 * median(slowing));
+  return "";
 }
 
 }  // namespace runner

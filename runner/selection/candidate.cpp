@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
+#include <ranges>
 
 #include "runner/base/text.hpp"
 #include "runner/config/group_optimizer.hpp"
@@ -59,6 +61,19 @@ void describe_hooks(const Recipe& recipe, Job& described) {
 /// Factors by which the memory may exceed the prediction (scripts/bench/planner). A plan must fit with this factor.
 constexpr double margin_one_rank = 1.015, margin_several_ranks = 1.03;
 
+OptimizerUse use_of(const Recipe::Optimizer& optimizer) {
+  const auto* spec = find_optimizer(optimizer.name);
+  return {.spec = spec,
+          .states = static_cast<int>(spec->state_names(optimizer.momentum).size()),
+          .ns_steps = optimizer.ns_steps};
+}
+
+int64_t elements_of_base(const ModelSpec& model) {
+  int64_t elements = 0;
+  for (const auto* parameter : model.parameters()) elements += parameter->of_base ? parameter->numel() : 0;
+  return elements;
+}
+
 }  // namespace
 
 const char* const own_form = "the recipe's own";
@@ -73,6 +88,15 @@ std::string label(const Candidate& candidate) {
   return candidate.form == own_form ? fmt::format("{}, {}", text, own_form) : text;
 }
 
+double pace(const Candidate& candidate) {
+  return candidate.step_seconds.value_or(std::numeric_limits<double>::infinity()) / candidate.sequences();
+}
+
+std::string memory_needed(const Candidate& candidate) {
+  const auto text = format_bytes(candidate.bytes) + " a rank";
+  return candidate.host > 0 ? fmt::format("{} and {} of host memory", text, format_bytes(candidate.host)) : text;
+}
+
 std::string batch_condition(const Recipe& recipe, const Candidate& candidate) {
   if (recipe.activation_checkpointing.mode != "none" || candidate.every == 1) return "";
   return candidate.every == 0 ? " without recomputation" : " with this recomputation";
@@ -84,17 +108,6 @@ std::string largest_part(const Candidate& candidate) {
                                           [&](auto& a, auto& b) { return memory.*a.bytes < memory.*b.bytes; });
   return fmt::format("{} of {}", format_bytes(memory.*largest.bytes), largest.label);
 }
-
-namespace {
-
-OptimizerUse use_of(const Recipe::Optimizer& optimizer) {
-  const auto* spec = find_optimizer(optimizer.name);
-  return {.spec = spec,
-          .states = static_cast<int>(spec->state_names(optimizer.momentum).size()),
-          .ns_steps = optimizer.ns_steps};
-}
-
-}  // namespace
 
 void set_optimizers(const Recipe::Optimizer& optimizer, Job& job) {
   job.group_optimizers.clear();
@@ -143,16 +156,6 @@ nlohmann::json parts_json(const MemoryParts& memory) {
   for (const auto& part : memory_parts) json[part.key] = memory.*part.bytes;
   return json;
 }
-
-namespace {
-
-int64_t elements_of_base(const ModelSpec& model) {
-  int64_t elements = 0;
-  for (const auto* parameter : model.parameters()) elements += parameter->of_base ? parameter->numel() : 0;
-  return elements;
-}
-
-}  // namespace
 
 int64_t checkpoint_bytes(const Job& job, int64_t master_bytes) {
   return job.training_state_bytes(master_bytes) - elements_of_base(*job.model) * master_bytes;
@@ -220,7 +223,7 @@ Candidate CandidateSearch::refused(const Form& form, const std::string& why) con
 
 Candidate CandidateSearch::at(const Form& form, const BatchChoice& batch, int64_t every) const {
   Candidate candidate = refused(form, "");
-  candidate.every = every;
+  candidate.every = candidate.every_needed = every;
   Job& job = candidate.job;
   job.micro_batch_size = batch.micro_batch_size;
   job.accumulation = batch.accumulation;
@@ -269,6 +272,17 @@ Candidate CandidateSearch::largest(const Form& form, int64_t every) const {
     }
     high = middle;
     found = std::move(candidate);
+  }
+  return found;
+}
+
+std::optional<Candidate> CandidateSearch::larger(const Form& form, int64_t every, int64_t than) const {
+  std::optional<Candidate> found;
+  for (const auto& batch : batches_ | std::views::reverse) {
+    if (batch.micro_batch_size <= than) continue;
+    Candidate next = at(form, batch, every);
+    if (!next.fits) break;
+    found = std::move(next);
   }
   return found;
 }

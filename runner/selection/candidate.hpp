@@ -1,5 +1,6 @@
 // Candidates of the selection: a form of a strategy with a micro-batch and checkpointing, its memory, and whether it
-// fits. For a form that does not fit, the search reduces the micro-batch first, and then adds checkpointing.
+// fits. For a form that does not fit, the search reduces the micro-batch first, and then adds checkpointing. The choice adds more of it
+// where a larger micro-batch is then faster.
 #pragma once
 #include <optional>
 #include <string>
@@ -35,8 +36,10 @@ struct Candidate {
   std::optional<ChosenMesh> mesh = {};              ///< nullopt: the mesh of the recipe
   std::shared_ptr<const ModelSpec> part = nullptr;  ///< with `mesh`: what a rank has of the matrices, of all blocks
   std::shared_ptr<const PipelinePlan> pipeline = nullptr;  ///< null: no pipeline
-  int64_t every = 0;             ///< activation checkpointing that the search adds: each k-th block; 0: none
-  bool every_for_speed = false;  ///< it would fit without recomputation, but is faster with it
+  int64_t every = 0;         ///< activation checkpointing that is added: each k-th block; 0: none
+  int64_t every_needed = 0;  ///< the same, of the least with which it fits
+  /// Less recomputation would fit too, but is slower, because the micro-batch is smaller.
+  bool every_for_speed() const { return every != every_needed; }
   nlohmann::json tuned = nlohmann::json::object();  ///< options that the choice adds to those of the form
   MemoryParts memory;
   int64_t snapshot = 0;  ///< bytes of host memory for checkpoints, in addition to those of steps
@@ -47,15 +50,22 @@ struct Candidate {
   std::string refused;  ///< why it cannot run; then there is no memory and no time
   std::optional<double> step_seconds;
   double step_error = 0;            ///< relative standard deviation of measured times from step_seconds
+  double compute_seconds = 0;       ///< of step_seconds: the work on tokens, which a larger micro-batch does not reduce
   std::vector<AxisTime> axes = {};  ///< of the axes along which the rank communicates; empty if times are not known
   double sequences() const { return static_cast<double>(job.micro_batch_size * job.accumulation * job.data_ranks()); }
 };
+
+/// Predicted seconds per sequence, to compare steps of different batches; infinite if they are not known.
+double pace(const Candidate& candidate);
 
 /// The form of the strategy that the recipe names.
 extern const char* const own_form;
 
 /// "fsdp FULL_SHARD", "zero stage 3, all on CPU", "lua:mine.lua, the recipe's own".
 std::string label(const Candidate& candidate);
+
+/// The memory that it needs, as the table shows it: "77.7 GiB a rank", "77.7 GiB a rank and 1.16 TiB of host memory".
+std::string memory_needed(const Candidate& candidate);
 
 /// The condition under which its micro-batch is the largest that fits: " without recomputation", or empty if there is
 /// none.
@@ -103,6 +113,8 @@ class CandidateSearch {
   Candidate best(const Form& form) const;
   /// The candidate with the largest micro-batch that fits, or else the smallest micro-batch; `every` as in at().
   Candidate largest(const Form& form, int64_t every) const;
+  /// The candidate with the largest micro-batch that fits and is larger than `than`; nullopt if there is none.
+  std::optional<Candidate> larger(const Form& form, int64_t every, int64_t than) const;
   /// The smallest micro-batch, with all blocks recomputed unless the recipe sets checkpointing.
   Candidate smallest(const Form& form) const;
 

@@ -121,21 +121,31 @@ class Chooser {
                       *request_.recipe.train.global_batch_size, counted(request_.topology.data_ranks(), "data rank"))));
       return;
     }
-    Candidate candidate = timed(smallest ? search_.smallest(form) : search_.best(form));
-    if (auto faster = with_recompute(form, candidate)) candidate = std::move(*faster);
+    Candidate candidate = smallest ? timed(search_.smallest(form)) : quickest(form);
     if (auto once = reduced_once(form, candidate); once && !smallest) candidate = std::move(*once);
     choice_.candidates.push_back(std::move(candidate));
   }
 
-  /// For policy "fastest": the candidate that recomputes all blocks, whose micro-batch is larger, if it is faster.
-  std::optional<Candidate> with_recompute(const Form& form, const Candidate& without) const {
-    const bool open = request_.recipe.selection.policy == "fastest" &&
-                      request_.recipe.activation_checkpointing.mode == "none" && without.every == 0;
-    if (!open || !without.fits || !without.step_seconds) return std::nullopt;
-    Candidate with = timed(search_.largest(form, 1));
-    with.every_for_speed = true;
-    const bool faster = with.fits && with.step_seconds && pace(without) / pace(with) - 1 > worth_a_change;
-    return faster ? std::optional(std::move(with)) : std::nullopt;
+  /// With more recomputation than is needed, micro-batches are larger, so that weights and gradients move less often: the faster one.
+  Candidate quickest(const Form& form) const {
+    const Candidate least = timed(search_.best(form));
+    if (!least.fits || !least.step_seconds || request_.recipe.activation_checkpointing.mode != "none") return least;
+    const auto share = [](int64_t every) { return every == 0 ? 0 : 1 / static_cast<double>(every); };
+    std::optional<Candidate> best;
+    int64_t micro_batch = least.job.micro_batch_size;
+    double limit = pace(least) / (1 + worth_a_change);
+    for (const int64_t every : {4, 2, 1}) {
+      // No micro-batch reduces the work on tokens. Recomputation adds a quarter of it or more.
+      const double work = least.compute_seconds * (4 + share(every)) / (4 + share(least.every)) / least.sequences();
+      if (share(every) <= share(least.every) || work >= limit) continue;
+      auto found = search_.larger(form, every, micro_batch);
+      if (!found) continue;
+      micro_batch = found->job.micro_batch_size;
+      found->every_needed = least.every;
+      found = timed(std::move(*found));
+      if (pace(*found) < limit) limit = pace(*found), best = std::move(found);
+    }
+    return best.value_or(least);
   }
 
   Candidate timed(Candidate candidate) const {
@@ -155,9 +165,9 @@ class Chooser {
     if (given || !each.entry->plan(each.job).reduce_every_micro_batch) return std::nullopt;
     Form changed = form;
     changed.options.update(options);
-    Candidate once = timed(search_.best(changed));
+    Candidate once = quickest(changed);
     once.tuned = options;
-    bool comparable = once.fits && once.step_seconds && (once.every == 0 || each.every > 0);
+    bool comparable = once.fits && once.step_seconds && (once.every_needed == 0 || each.every_needed > 0);
     return comparable && pace(once) * worth_its_memory < pace(each) ? std::optional(once) : std::nullopt;
   }
 
@@ -242,8 +252,7 @@ class Chooser {
     return other != first ? other : index(form.twin);
   }
 
-  /// Chooses the first of `forms`, or else of their twins, that fits. Candidates with added checkpointing count only if
-  /// `recompute`.
+  /// Chooses the first of `forms`, or else of their twins, that fits. Those that need added checkpointing count only if `recompute`.
   bool take_first(const std::vector<std::string>& forms, bool recompute) {
     std::vector<int> places;
     for (const auto& name : forms) places.push_back(in_place_of(name));
@@ -251,7 +260,7 @@ class Chooser {
     for (int place : places) {
       if (place < 0) continue;
       const Candidate& candidate = choice_.candidates[static_cast<size_t>(place)];
-      if (!candidate.fits || (candidate.every > 0 && !recompute)) continue;
+      if (!candidate.fits || (candidate.every_needed > 0 && !recompute)) continue;
       choice_.chosen = place;
       return true;
     }
@@ -296,6 +305,7 @@ class Chooser {
     if (plan.every > 0)
       text += plan.every == 1 ? "; every layer is recomputed in the backward pass"
                               : fmt::format("; every {} layer is recomputed in the backward pass", ordinal(plan.every));
+    if (plan.every_for_speed()) text += ", which is predicted to be faster because the micro-batch is larger";
     if (plan.mesh) return text + fmt::format("; {} fits{}", label(plan), costs_of_mesh(plan));
     if (plan.job.micro_batch_size < search_.batches().front().micro_batch_size)
       text += fmt::format("; micro-batch {} is the largest that fits{}", plan.job.micro_batch_size,
@@ -331,11 +341,6 @@ class Chooser {
     std::vector<std::string> parts;
     for (const auto& [name, value] : own_options_.items()) parts.push_back(fmt::format("{} = {}", name, value.dump()));
     return join(parts, ", ");
-  }
-
-  /// Seconds per sequence, to compare steps of different batches; infinite if they are not known.
-  static double pace(const Candidate& candidate) {
-    return candidate.step_seconds.value_or(std::numeric_limits<double>::infinity()) / candidate.sequences();
   }
 
   /// The first of the candidates that fit with the least measure, below infinity; -1: there is none.
@@ -404,14 +409,13 @@ class Chooser {
     const Candidate& other = choice_.candidates[static_cast<size_t>(best)];
     double gain = pace(choice_.plan()) / pace(other) - 1;
     if (gain <= other.step_error || request_.recipe.selection.policy == "fastest") return;
-    choice_.advice.push_back(
-        fmt::format("{} is predicted to be {:.0f} % faster and needs {} a rank; selection.policy = \"fastest\" would "
-                    "choose it",
-                    label(other), 100 * gain, format_bytes(other.bytes)));
+    choice_.advice.push_back(fmt::format(
+        "{} is predicted to be {:.0f} % faster and needs {}; selection.policy = \"fastest\" would choose it",
+        label(other), 100 * gain, memory_needed(other)));
   }
 
-  /// For policy "fastest". Times of plans on the same devices have similar errors, so their difference is more exact
-  /// than each of them.
+  /// For policy "fastest" and recomputation. Times of plans on the same devices have similar errors, so their difference
+  /// is more exact than each of them.
   static constexpr double worth_a_change = 0.05;
 
   const SelectionRequest& request_;
@@ -436,6 +440,7 @@ void set_time(Candidate& candidate, const StepClock& clock) {
   const auto time = clock.step_time(candidate);
   if (!time) return;
   candidate.step_seconds = time->total();
+  candidate.compute_seconds = time->on_tokens();
   candidate.step_error = clock.error(candidate.job, *time);
   candidate.axes = time->axes;
 }

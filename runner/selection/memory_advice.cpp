@@ -18,9 +18,9 @@ namespace {
 /// A change is listed if it saves at least this part.
 constexpr double worth_naming = 0.03;
 
-class Search {
+class WaySearch {
  public:
-  Search(const Entry& entry, const Job& job) : now_(claimed_memory(entry, job).total()) {}
+  WaySearch(const Entry& entry, const Job& job) : now_(claimed_memory(entry, job).total()) {}
 
   void consider(const std::string& change, const std::string& price, const Entry& entry, const Job& job) {
     if (entry.refuse && entry.refuse(job)) return;
@@ -36,7 +36,7 @@ class Search {
 };
 
 /// The largest smaller micro-batch that divides the rank's share of the global batch.
-void consider_micro_batch(Search& search, const Entry& entry, const Job& job) {
+void consider_micro_batch(WaySearch& search, const Entry& entry, const Job& job) {
   int64_t share = job.micro_batch_size * job.accumulation;
   for (int64_t size = job.micro_batch_size / 2; size >= 1; --size) {
     if (share % size != 0) continue;
@@ -49,7 +49,7 @@ void consider_micro_batch(Search& search, const Entry& entry, const Job& job) {
   }
 }
 
-void consider_recompute(Search& search, const Entry& entry, const Job& job) {
+void consider_recompute(WaySearch& search, const Entry& entry, const Job& job) {
   Job recomputed = job;
   recomputed.recompute.assign(job.model->blocks.size(), false);
   for (size_t i = 0; i < recomputed.recompute.size(); ++i)
@@ -59,7 +59,7 @@ void consider_recompute(Search& search, const Entry& entry, const Job& job) {
                     "one more forward pass for each backward pass, about a third more compute", entry, recomputed);
 }
 
-void consider_mixed_precision(Search& search, const Entry& entry, const Job& job) {
+void consider_mixed_precision(WaySearch& search, const Entry& entry, const Job& job) {
   if (job.precision.autocast() || job.precision.compute != DType::float32 || job.model->converts()) return;
   Job mixed = job;
   mixed.precision = precision_policy("bf16-mixed");
@@ -67,7 +67,7 @@ void consider_mixed_precision(Search& search, const Entry& entry, const Job& job
                   entry, mixed);
 }
 
-void consider_loss_chunk(Search& search, const Entry& entry, const Job& job) {
+void consider_loss_chunk(WaySearch& search, const Entry& entry, const Job& job) {
   constexpr int64_t chunk = 256;
   int64_t tokens = job.micro_batch_size * job.model->seq_len, now = job.model->loss_chunk_tokens;
   if (std::min(now > 0 ? now : tokens, tokens) <= chunk) return;
@@ -89,7 +89,7 @@ std::string change_text(const std::string& name, const nlohmann::json& options) 
 
 /// A change to a form of the rules, for jobs on several ranks that do not run it or its twin. With the same strategy, only the
 /// options that differ change.
-void consider_form(Search& search, const Entry& entry, const Job& job, const Saving& saving) {
+void consider_form(WaySearch& search, const Entry& entry, const Job& job, const Saving& saving) {
   const auto& form = rule_book().form(saving.form);
   const Entry& other = *find_strategy(form.strategy)->entry;
   auto runs = [&](const Form& running) {
@@ -117,7 +117,7 @@ void consider_form(Search& search, const Entry& entry, const Job& job, const Sav
 
 /// A change to a name, for example of a strategy with offloading. A new name drops the options that are set, so only the
 /// options in the change count.
-void consider_name(Search& search, const Job& job, const Saving& saving) {
+void consider_name(WaySearch& search, const Job& job, const Saving& saving) {
   auto named = find_strategy(saving.name);
   nlohmann::json options = named->preset;
   options.update(saving.options);
@@ -130,7 +130,7 @@ void consider_name(Search& search, const Job& job, const Saving& saving) {
 
 std::vector<WayOut> ways_out_of_memory(const Entry& entry, const Job& job) {
   if (!memory_known(entry)) return {};
-  Search search(entry, job);
+  WaySearch search(entry, job);
   consider_loss_chunk(search, entry, job);
   consider_micro_batch(search, entry, job);
   const bool of_libtorch = plugin_of_devices(job.options).empty();  // others have no strategy of the rules

@@ -6,7 +6,7 @@
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/recompute.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "strategies/contract/model_frame.hpp"
+#include "strategies/contract/stage_spec.hpp"
 #include "strategies/program/block_memory.hpp"
 
 namespace runner {
@@ -55,6 +55,23 @@ std::vector<std::pair<double, double>> hidden_behind(double part) {
     points.emplace_back(ratio, std::max(0.0, 1 - part / ratio));
   }
   return points;
+}
+
+/// Adds `factor` times the load of `part`.
+void add(StepLoad& sum, const StepLoad& part, double factor) {
+  for (size_t kind = 0; kind < work_kinds; ++kind) sum.work[kind] += factor * part.work[kind];
+  for (const auto& one : part.traffic) {
+    auto found = std::ranges::find_if(sum.traffic, [&](const Traffic& other) {
+      return other.collective == one.collective && other.ranks == one.ranks && other.stride == one.stride &&
+             other.axis == one.axis;
+    });
+    if (found == sum.traffic.end())
+      found = sum.traffic.insert(
+          found, {.collective = one.collective, .ranks = one.ranks, .stride = one.stride, .axis = one.axis});
+    found->calls += std::llround(factor * static_cast<double>(one.calls));
+    found->payload_bytes += std::llround(factor * static_cast<double>(one.payload_bytes));
+    found->wire_bytes += std::llround(factor * static_cast<double>(one.wire_bytes));
+  }
 }
 
 }  // namespace
@@ -147,27 +164,6 @@ MeshEstimate::ShortPass MeshEstimate::short_pass(int64_t layers, int64_t micro_b
   }
   return pass;
 }
-
-namespace {
-
-/// Adds `factor` times the load of `part`.
-void add(StepLoad& sum, const StepLoad& part, double factor) {
-  for (size_t kind = 0; kind < work_kinds; ++kind) sum.work[kind] += factor * part.work[kind];
-  for (const auto& one : part.traffic) {
-    auto found = std::ranges::find_if(sum.traffic, [&](const Traffic& other) {
-      return other.collective == one.collective && other.ranks == one.ranks && other.stride == one.stride &&
-             other.axis == one.axis;
-    });
-    if (found == sum.traffic.end())
-      found = sum.traffic.insert(
-          found, {.collective = one.collective, .ranks = one.ranks, .stride = one.stride, .axis = one.axis});
-    found->calls += std::llround(factor * static_cast<double>(one.calls));
-    found->payload_bytes += std::llround(factor * static_cast<double>(one.payload_bytes));
-    found->wire_bytes += std::llround(factor * static_cast<double>(one.wire_bytes));
-  }
-}
-
-}  // namespace
 
 /// Layers are taken as equal: the first one stands for all.
 const MeshEstimate::Pass& MeshEstimate::pass(int64_t micro_batch_size, int64_t every) {

@@ -10,9 +10,7 @@
 #include "runner/models/models.hpp"
 #include "runner/selection/backend.hpp"
 #include "runner/selection/batch.hpp"
-#include "runner/selection/batch_fields.hpp"
-#include "runner/selection/late_reducer.hpp"
-#include "runner/selection/lengths.hpp"
+#include "runner/selection/data_fit.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/mesh_search.hpp"
 #include "runner/selection/parameter_patterns.hpp"
@@ -75,11 +73,12 @@ void take_recompute(Recipe& recipe, const Candidate& candidate) {
   settings.every = candidate.every;
   const char* why = recipe.selection.policy == "smallest" ? "for the least memory"
                     : candidate.mesh                      ? "predicted to be the fastest on this mesh"
-                    : candidate.every_for_speed           ? "predicted to be faster, with a larger micro-batch"
+                    : candidate.every_for_speed()         ? "predicted to be faster, with a larger micro-batch"
                                                           : "the step does not fit without it";
   recipe.origins["activation_checkpointing.mode"] = decided(why);
   if (candidate.every > 1)
-    recipe.origins["activation_checkpointing.every"] = decided("the largest with which the step fits");
+    recipe.origins["activation_checkpointing.every"] =
+        decided(candidate.every_for_speed() ? why : "the largest with which the step fits");
 }
 
 /// Puts the mesh that was chosen into the recipe, and divides the batch among its data ranks. `asked`: as before the batch was resolved.

@@ -42,9 +42,9 @@ class PlannerScript {
   std::map<std::string, std::vector<size_t>> units_;  ///< answers of `units`
 };
 
-/// The numbers of units that a list of names gives to parameters (Job::unit_of_parameter). `groups`: for each unit the names of blocks
-/// ("blocks.0.attention"), of layers ("blocks.0") or of parameters. Throws Error(usage) beginning with `where` unless each trained parameter
-/// is in exactly one unit.
+/// The numbers of units that a list of names gives to parameters (Job::unit_of_parameter). `groups`: for each unit the
+/// names of blocks ("blocks.0.attention"), of layers ("blocks.0") or of parameters. Throws Error(usage) beginning with
+/// `where` unless each trained parameter is in exactly one unit.
 std::vector<size_t> unit_numbers(const ModelSpec& model, const nlohmann::json& groups, const std::string& where);
 
 }  // namespace runner

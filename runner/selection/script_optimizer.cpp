@@ -6,7 +6,7 @@
 #include "runner/base/text.hpp"
 #include "runner/config/contradictions.hpp"
 #include "runner/config/group_optimizer.hpp"
-#include "runner/config/value_check.hpp"
+#include "runner/config/key_table.hpp"
 #include "runner/selection/parameter_patterns.hpp"
 
 namespace runner {

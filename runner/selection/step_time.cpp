@@ -27,13 +27,19 @@ void add_product(StepWork& work, double tokens, const ParameterSpec& matrix) {
   add_product(work, tokens, static_cast<double>(matrix.shape[0]), static_cast<double>(matrix.shape[1]));
 }
 
+/// Rows of the products of a block in a micro-batch: its tokens. A head that predicts labels or numbers has one of each row of the batch.
+double product_rows(const Job& job, const BlockSpec& block) {
+  const bool labels = block.kind == BlockKind::head && job.model->task;
+  return static_cast<double>(job.micro_batch_size * (labels ? 1 : job.model->seq_len));
+}
+
 /// Matrix products and element-wise work of one forward pass through a block. The output of a block inside a layer is not counted,
 /// because it is what the next block saves as its input. The fixed cost is that of a layer.
 StepWork forward_work(const Job& job, const BlockMemory& memory, size_t index) {
   const BlockSpec& block = job.model->blocks[index];
   const bool layer_ends = index + 1 == job.model->blocks.size() || !job.model->continues_layer(index + 1);
   StepWork work = {};
-  auto tokens = static_cast<double>(job.micro_batch_size * job.model->seq_len);
+  const double tokens = product_rows(job, block);
   double products = 0;
   auto multiply = [&](double out, double in) {
     products += 2 * out * in;
@@ -44,8 +50,9 @@ StepWork forward_work(const Job& job, const BlockMemory& memory, size_t index) {
       if (parameter.shape.size() == 2)
         multiply(static_cast<double>(parameter.shape[0]), static_cast<double>(parameter.shape[1]));
   if (block.kind == BlockKind::head) {
-    const auto rows = static_cast<double>(job.model->division.most(job.model->vocab_size));
-    if (!block.shared.empty()) multiply(rows, static_cast<double>(job.model->dim));
+    const ModelSpec& model = *job.model;
+    const auto rows = static_cast<double>(model.task ? model.task->outputs : model.division.most(model.vocab_size));
+    if (!block.shared.empty()) multiply(rows, static_cast<double>(model.dim));
     at(work, Work::logits) = tokens * rows;
   }
   if (block.kind == BlockKind::transformer)
@@ -62,7 +69,7 @@ StepWork forward_work(const Job& job, const BlockMemory& memory, size_t index) {
 StepWork block_work(const Job& job, const BlockMemory& memory, size_t index, bool again) {
   const auto& model = *job.model;
   const auto& block = model.blocks[index];
-  const auto tokens = static_cast<double>(job.micro_batch_size * model.seq_len);
+  const double tokens = product_rows(job, block);
   StepWork once = forward_work(job, memory, index), work = {};
   if (index < model.first_trained_block()) return once;
   for (size_t kind = 0; kind < work_kinds; ++kind) work[kind] = (again ? 4 : 3) * once[kind];
@@ -347,6 +354,14 @@ std::optional<double> communication_seconds(const std::vector<Traffic>& traffic,
 }
 
 double StepTime::total() const { return std::accumulate(parts.begin(), parts.end(), 0.0); }
+
+double StepTime::on_tokens() const {
+  double seconds = 0;
+  for (const Work kind :
+       {Work::product_flops, Work::thin_product_flops, Work::attention_flops, Work::activation_bytes, Work::logits})
+    seconds += parts[static_cast<size_t>(kind)];
+  return seconds;
+}
 
 namespace {
 

@@ -23,7 +23,7 @@ enum class Work {
   thin_product_flops,  ///< the same, each divided by the smaller of its two widths: small matrices are slower
   attention_flops,     ///< over the full T x T scores
   activation_bytes,    ///< that blocks keep; measures element-wise operations
-  logits,              ///< tokens x vocabulary
+  logits,              ///< tokens x vocabulary, or rows x outputs of a model of labels or numbers
   block_passes,        ///< layers x micro-batches: fixed cost of operations
   recomputations,      ///< layers x micro-batches that the backward pass recomputes: additional fixed cost
   updates,             ///< parameters that this rank's optimizer updates
@@ -112,6 +112,8 @@ struct StepTime {
   double communication = 0;         ///< all of it, also what overlaps
   std::vector<AxisTime> axes = {};  ///< of the axes with communication, innermost first
   double total() const;
+  double on_tokens()
+      const;  ///< the work that grows with the tokens of a step, however they are divided into micro-batches
 };
 /// nullopt if a bandwidth is not known.
 std::optional<StepTime> step_time(const StepLoad& load, const Rates& rates);

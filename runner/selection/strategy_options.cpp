@@ -1,23 +1,24 @@
 #include "runner/selection/strategy_options.hpp"
-#include "runner/selection/parallelism_hint.hpp"
 
 #include <algorithm>
+#include <span>
+#include <string_view>
 
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/config/unknown_names.hpp"
-#include "runner/config/value_check.hpp"
 #include "runner/import/deepspeed_config.hpp"
 #include "runner/lua/hook_set.hpp"
-#include "runner/lua/recipe_file.hpp"
+#include "runner/lua/key_places.hpp"
 #include "runner/lua/strategy_file.hpp"
 #include "runner/selection/comm_hook_options.hpp"
-#include "runner/selection/lengths.hpp"
+#include "runner/selection/data_fit.hpp"
 #include "runner/selection/mesh_plan.hpp"
 #include "runner/selection/rules.hpp"
 #include "runner/selection/script_strategy.hpp"
+#include "strategies/reducers/built_in.hpp"
 
 namespace runner {
 
@@ -40,20 +41,25 @@ void answer_option(Diagnostic& diagnostic, const std::string& name, const Recipe
     answer_unknown(diagnostic, name, recipe.strategy.options.at(name), known, in_help, find_argument);
 }
 
-Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::string& name) {
-  Diagnostic diagnostic;
-  diagnostic.place = recipe.origin("strategy." + name);
-  std::vector<std::string> allowed;
-  for (const auto& option : entry.options) allowed.push_back(option.name);
-  for (const auto& option : common_options()) allowed.push_back(option.name);
+/// The options of `entries`, those of every strategy, and the keys of [strategy].
+std::vector<std::string> option_names(std::span<const Entry> entries) {
+  std::vector<std::string> names;
+  for (const auto& entry : entries)
+    for (const auto& option : entry.options) names.push_back(option.name);
+  for (const auto& option : common_options()) names.push_back(option.name);
   for (const auto& key : key_table())
-    if (key.section == "strategy" && key.name != "name") allowed.push_back(key.name);
-  diagnostic.code = "unknown-option";
-  answer_option(diagnostic, name, recipe, allowed, "runner strategies " + entry.name);
-  auto elsewhere = owners(name);
-  diagnostic.message = elsewhere.empty()
-                           ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
-                           : fmt::format("`{}` is an option of {}, not of `{}`", name, join_or(elsewhere), entry.name);
+    if (key.section == "strategy" && key.name != "name") names.push_back(key.name);
+  return names;
+}
+
+Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::string& name) {
+  const auto elsewhere = owners(name);
+  Diagnostic diagnostic{.place = recipe.origin("strategy." + name),
+                        .code = "unknown-option",
+                        .message = elsewhere.empty() ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
+                                                     : fmt::format("`{}` is an option of {}, not of `{}`", name,
+                                                                   join_or(elsewhere), entry.name)};
+  answer_option(diagnostic, name, recipe, option_names({&entry, 1}), "runner strategies " + entry.name);
   return diagnostic;
 }
 
@@ -69,6 +75,41 @@ void name_owners(std::vector<Diagnostic>& diagnostics) {
   }
 }
 
+/// The recipe's words for names of forms of parallelism, which are axes of the mesh here, and of base classes.
+struct Hint {
+  std::vector<std::string_view> names;  ///< in lower case, without '_' and '-'
+  std::string_view text;
+};
+
+const std::vector<Hint>& hints() {
+  static const std::vector<Hint> list = {
+      {.names = {"contextparallel", "cp", "ring", "ringattention", "ulysses"},
+       .text = "context parallelism is an axis that any strategy can have: devices.mesh = { context = 2 }, with "
+               "strategy.context_parallel = \"gather\", \"ring\" or \"ulysses\""},
+      {.names = {"sequenceparallel", "sp"},
+       .text = "Megatron's sequence parallelism is strategy.sequence_parallel = true, the default with a tensor axis; "
+               "DeepSpeed's is devices.mesh = { context = 2 } with strategy.context_parallel = \"ulysses\""},
+      {.names = {"megatron", "megatronlm", "megatronstrategy", "torchtitan", "nanotron", "3d", "3dparallel", "2d"},
+       .text = "any strategy can have several axes: strategy = \"fsdp\" with devices.mesh = { pipeline = 2, shard = 2, "
+               "tensor = 2 }"},
+      {.names = {"strategy", "parallelstrategy"},
+       .text = "it is a base class in Lightning; a strategy of your own is strategy = \"lua:FILE.lua\", with base = "
+               "\"single\", \"ddp\", \"fsdp\" or \"zero\" (strategies/README.md)"},
+      {.names = {"hsdp"},
+       .text = "it is strategy = \"fsdp\" with devices.mesh = { replicate = 2, shard = 4 }, or with sharding_strategy "
+               "= \"HYBRID_SHARD\""}};
+  return list;
+}
+
+/// "context parallelism is an axis of the mesh ..."; empty if `name`, which is no strategy, names none of these.
+std::string parallelism_hint(const std::string& name) {
+  std::string plain = lower(name);
+  std::erase_if(plain, [](char c) { return c == '_' || c == '-'; });
+  for (const auto& hint : hints())
+    if (std::ranges::find(hint.names, plain) != hint.names.end()) return std::string(hint.text);
+  return "";
+}
+
 /// Checks `value` and converts it, as check_option() does.
 void check_given(const Recipe& recipe, const Option& option, nlohmann::json& value,
                  std::vector<Diagnostic>& diagnostics) {
@@ -79,17 +120,15 @@ void check_given(const Recipe& recipe, const Option& option, nlohmann::json& val
 /// An option that differs from what the name of the strategy means.
 Diagnostic against_name(const Recipe& recipe, const Named& named, const std::string& option,
                         const nlohmann::json& meant) {
-  Diagnostic diagnostic;
-  diagnostic.place = recipe.origin("strategy." + option);
-  diagnostic.code = "contradiction";
-  diagnostic.section = "strategy";
-  diagnostic.message =
-      fmt::format("`{}` means {} = {}, and {} = {} contradicts it: choose one of them, or write name = \"{}\"",
-                  recipe.strategy.name, option, toml_value(meant), option,
-                  toml_value(recipe.strategy.options.at(option)), named.entry->name);
-  diagnostic.other = recipe.origin("strategy.name");
-  diagnostic.other_message = "the name is set here";
-  return diagnostic;
+  return {.place = recipe.origin("strategy." + option),
+          .code = "contradiction",
+          .message =
+              fmt::format("`{}` means {} = {}, and {} = {} contradicts it: choose one of them, or write name = \"{}\"",
+                          recipe.strategy.name, option, toml_value(meant), option,
+                          toml_value(recipe.strategy.options.at(option)), named.entry->name),
+          .other = recipe.origin("strategy.name"),
+          .other_message = "the name is set here",
+          .section = "strategy"};
 }
 
 /// Reports required options that the recipe lacks.
@@ -122,22 +161,13 @@ void follow_mesh(const Recipe& recipe, const Entry& entry, nlohmann::json& optio
 
 /// Reports a configuration of another tool that the reader did not translate, because the strategy does not take it.
 void refuse_configuration(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
-  Diagnostic diagnostic;
-  diagnostic.place = recipe.origin("strategy.config");
-  diagnostic.code = "needs";
-  diagnostic.message = deepspeed_needed;
-  diagnostics.push_back(diagnostic);
+  diagnostics.push_back({recipe.origin("strategy.config"), "needs", deepspeed_needed});
 }
 
 /// Checks the options with name = "auto", which chooses among the strategies that have all of them.
 void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vector<Diagnostic>& diagnostics) {
   if (recipe.strategy.options.contains("config")) return refuse_configuration(recipe, diagnostics);
-  std::vector<std::string> known, given;
-  for (const auto& entry : catalog())
-    for (const auto& option : entry.options) known.push_back(option.name);
-  for (const auto& option : common_options()) known.push_back(option.name);
-  for (const auto& key : key_table())
-    if (key.section == "strategy" && key.name != "name") known.push_back(key.name);
+  std::vector<std::string> given;
   for (const auto& [name, item] : recipe.strategy.options.items()) {
     nlohmann::json value = item;
     given.push_back("`" + name + "`");
@@ -149,10 +179,9 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
       options[name] = value;
       continue;
     }
-    Diagnostic diagnostic;
-    diagnostic.place = recipe.origin("strategy." + name);
-    diagnostic.code = "unknown-option";
-    diagnostic.message = fmt::format("no strategy has an option `{}`", name);
+    Diagnostic diagnostic{recipe.origin("strategy." + name), "unknown-option",
+                          fmt::format("no strategy has an option `{}`", name)};
+    auto known = option_names(catalog());
     std::ranges::sort(known);
     known.erase(std::unique(known.begin(), known.end()), known.end());
     answer_option(diagnostic, name, recipe, known, "runner strategies NAME");
@@ -165,11 +194,8 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
            std::all_of(options.begin(), options.end(), [&](const auto& item) { return takes(entry, item.key()); });
   });
   if (together) return;
-  Diagnostic diagnostic;
-  diagnostic.place = recipe.origin("strategy." + recipe.strategy.options.begin().key());
-  diagnostic.code = "contradiction";
-  diagnostic.message = fmt::format("no strategy takes {} together", join(given, " and "));
-  diagnostics.push_back(diagnostic);
+  diagnostics.push_back({recipe.origin("strategy." + recipe.strategy.options.begin().key()), "contradiction",
+                         fmt::format("no strategy takes {} together", join(given, " and "))});
 }
 
 /// Whether no mistake so far may be the cause of a wrong length.
@@ -194,16 +220,15 @@ void refuse_changed_choices(const Recipe& recipe, const lua::RegisteredNames& na
     for (const auto& name : changed) {
       const auto known = find_listed_strategy(name);
       if (!known || !known->entry->unavailable.empty()) continue;
-      Diagnostic diagnostic{
-          .place = recipe.origin("strategy.name"),
-          .code = "contradiction",
-          .message = fmt::format("strategy.name = \"auto\" chooses among the built-in strategies, and "
-                                 "{} {} `{}`: name a strategy, or remove strategy.registry",
-                                 recipe.strategy.options.at("registry").get<std::string>(), verb, name),
-          .section = "strategy"};
-      diagnostic.other = recipe.origin("strategy.registry");
-      diagnostic.other_message = "the registry is named here";
-      diagnostics.push_back(diagnostic);
+      diagnostics.push_back(
+          {.place = recipe.origin("strategy.name"),
+           .code = "contradiction",
+           .message = fmt::format("strategy.name = \"auto\" chooses among the built-in strategies, and "
+                                  "{} {} `{}`: name a strategy, or remove strategy.registry",
+                                  recipe.strategy.options.at("registry").get<std::string>(), verb, name),
+           .other = recipe.origin("strategy.registry"),
+           .other_message = "the registry is named here",
+           .section = "strategy"});
     }
   };
   refuse(names.registered, "replaces");
@@ -375,6 +400,18 @@ Origin refused_at(const Recipe& recipe, const std::string& why) {
     if (word != "name" && recipe.origins.contains("strategy." + word)) return recipe.origin("strategy." + word);
   }
   return recipe.origin("strategy.name");
+}
+
+std::optional<std::string> note_on_late_reducer(const Recipe& recipe, const Entry& entry, const Job& job) {
+  const auto last = recipe.train.max_steps;
+  if (!last || !entry.plan) return std::nullopt;
+  const auto plan = entry.plan(job);
+  const auto* reducer = find_reducer(plan.reducer.name);
+  if (!reducer || !reducer->late_start) return std::nullopt;
+  const auto first = reducer->late_start->first_step(plan.reducer.options);
+  if (first <= *last) return std::nullopt;
+  return fmt::format("`{}` {} from step {} on ({}), and the run ends at step {}: it has no effect", reducer->name,
+                     reducer->late_start->does, first, reducer->late_start->option, *last);
 }
 
 }  // namespace runner

@@ -1,6 +1,7 @@
 // Resolves `[strategy]` with the catalog: finds the entry of a name, and checks and completes its options.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,8 @@ const ForeignName* find_argument(const std::string& name);
 /// The help that the reader needs to read a recipe as load_whole_recipe() does.
 ReaderHelp reader_help();
 
-/// load_recipe() that also reports mistakes in [strategy], in hooks, those of lengths.hpp, and those that `further` finds.
-/// `file` may end in ".lua": see runner/lua/recipe_file.hpp.
+/// load_recipe() that also reports mistakes in [strategy], in hooks, those of check_lengths(), and those that `further` finds.
+/// `file` may end in ".lua": see runner/lua/key_places.hpp.
 Recipe load_whole_recipe(const std::string& file, const std::vector<std::string>& overrides,
                          const RecipeCheck& further = {});
 /// load_whole_recipe() with overrides of several commands.
@@ -42,6 +43,10 @@ Recipe load_whole_layered_recipe(const std::string& file, const OverrideLayers& 
 
 /// A note for each option of [strategy] that has no effect in this job (StrategyOption::only_with). `given`: options of the recipe.
 std::vector<std::string> idle_options(const nlohmann::json& given, const Entry& entry, const Job& job);
+
+/// The note on a built-in reducer of the job's plan, such as powerSGD_hook, whose first steps only sum gradients, if train.max_steps ends
+/// the run in these steps.
+std::optional<std::string> note_on_late_reducer(const Recipe& recipe, const Entry& entry, const Job& job);
 
 /// Where the recipe sets the key that a refusal begins with, or the option that it names first, or the strategy's name.
 Origin refused_at(const Recipe& recipe, const std::string& why);

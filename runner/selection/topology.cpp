@@ -32,15 +32,15 @@ Mesh Topology::mesh() const {
 }
 
 Topology topology_of(const DeviceKind& kind, int devices_per_node, int num_nodes) {
-  Topology topology;
-  topology.accelerator = cuda_accelerator();
-  topology.bf16 = kind.bf16();
-  topology.kind = &kind;
-  topology.device_memory_bytes = kind.memory_bytes;
-  topology.devices_per_node = topology.cores = devices_per_node;
-  topology.num_nodes = num_nodes;
-  topology.device_reason = fmt::format("devices of kind {} are requested", kind.name);
-  return topology;
+  return {.accelerator = cuda_accelerator(),
+          .bf16 = kind.bf16(),
+          .devices_per_node = devices_per_node,
+          .num_nodes = num_nodes,
+          .device_reason = fmt::format("devices of kind {} are requested", kind.name),
+          .device_indices = {},
+          .cores = devices_per_node,
+          .device_memory_bytes = kind.memory_bytes,
+          .kind = &kind};
 }
 
 MemoryLimit memory_limit(const Topology& topology, int64_t asked) {

@@ -2,35 +2,110 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "runner/base/text.hpp"
+#include "runner/config/config.hpp"
 #include "runner/models/models.hpp"
-#include "runner/selection/offers.hpp"
 
 namespace runner {
 
 namespace {
+
+/// An offer before the choice.
+struct Proposal {
+  std::string what;
+  std::vector<std::string> lines;
+  SelectionRequest request;
+};
+
+/// Whether `other` keeps the states of `own`, and more that belong to their smaller form, and changes weights by the same rule.
+bool is_smaller_form(const OptimizerSpec& other, const OptimizerSpec& own) {
+  return other.states.size() > own.states.size() &&
+         std::ranges::equal(own.states, std::span(other.states).first(own.states.size())) &&
+         other.decays_apart_from_gradient == own.decays_apart_from_gradient;
+}
+
+void smaller_optimizer(const SelectionRequest& request, std::vector<Proposal>& list) {
+  const auto* own = find_optimizer(request.recipe.optimizer.name);
+  if (!own || own->states.empty() || request.recipe.fine_tune.adapts()) return;
+  for (const auto& other : optimizers()) {
+    const bool divided = request.topology.sizes.tensor.value_or(1) > 1;
+    if (!is_smaller_form(other, *own) || (divided && other.reach != OptimizerSpec::Reach::element)) continue;
+    Proposal proposal{.what = other.name + ": the same optimizer with state of fewer bits",
+                      .lines = {fmt::format("optimizer.name = \"{}\"", other.name)},
+                      .request = request};
+    proposal.request.recipe.optimizer.name = other.name;
+    list.push_back(std::move(proposal));
+  }
+}
+
+void adapters(const SelectionRequest& request, bool quantized, std::vector<Proposal>& list) {
+  const auto& now = request.recipe.fine_tune;
+  if (now.method == "freeze" || now.quantizes() || (now.adapts() && !quantized)) return;
+  Proposal proposal{.what = quantized ? "QLoRA: low-rank adapters are trained, and the frozen base has 4 bits"
+                                      : "LoRA: low-rank adapters are trained, and the base is frozen",
+                    .lines = {},
+                    .request = request};
+  auto& recipe = proposal.request.recipe;
+  const auto set = [&](const char* key, std::string& member, const std::string& value) {
+    if (member == value) return;
+    member = value;
+    proposal.lines.push_back(fmt::format("{} = \"{}\"", key, value));
+  };
+  if (!now.adapts()) set("fine_tune.method", recipe.fine_tune.method, "lora");
+  if (quantized) set("fine_tune.quantization", recipe.fine_tune.quantization, "nf4");
+  if (!recipe.model.init_from) {
+    recipe.model.init_from = "FOLDER";
+    proposal.lines.push_back("model.init_from = \"FOLDER\"  # with the base");
+  }
+  proposal.request.model =
+      std::make_shared<ModelSpec>(make_spec(recipe, request.model->vocab_size, request.model->seq_len));
+  list.push_back(std::move(proposal));
+}
+
+/// The proposal with a base in 16 bits, for mixed precision, which stores it in 32; nullopt if there is no such base.
+std::optional<Proposal> in_16_bits(const Proposal& proposal) {
+  const auto& mode = proposal.request.recipe.precision.mode;
+  const bool mixed = mode == "bf16-mixed" || mode == "16-mixed";
+  if (proposal.request.recipe.plugins.precision) return {};  // it decides the mode
+  if (!mixed || !proposal.request.recipe.fine_tune.adapts() || proposal.request.recipe.fine_tune.quantizes()) return {};
+  Proposal smaller = proposal;
+  smaller.request.recipe.precision.mode = mode == "bf16-mixed" ? "bf16-true" : "16-true";
+  smaller.lines.push_back(fmt::format("precision = \"{}\"  # {} stores the frozen base in 32 bits",
+                                      smaller.request.recipe.precision.mode, mode));
+  return smaller;
+}
+
+std::string memory_text(const Choice& choice) {
+  const Candidate* least = choice.fits() ? &choice.plan() : least_candidate(choice);
+  if (!least) return "no strategy can run it";
+  return fmt::format("{}, micro-batch {}{}: {}{}", label(*least), least->job.micro_batch_size,
+                     least->every == 1 ? ", every layer recomputed" : "", memory_needed(*least),
+                     choice.fits() ? "" : ", which does not fit");
+}
 
 struct Changed {
   std::string change;
   SelectionRequest request;
 };
 
+/// Adds a change to the list. The caller makes it in the request that is returned.
+SelectionRequest& add_change(const std::string& change, const SelectionRequest& request, std::vector<Changed>& list) {
+  return list.emplace_back(Changed{change, request}).request;
+}
+
 void smaller_micro_batch(const SelectionRequest& request, std::vector<Changed>& list) {
   auto size = request.recipe.train.micro_batch_size.value_or(Recipe::automatic);
   if (size < 2) return;
-  Changed changed{"train.micro_batch_size = 1", request};
-  changed.request.recipe.train.micro_batch_size = 1;
-  list.push_back(std::move(changed));
+  add_change("train.micro_batch_size = 1", request, list).recipe.train.micro_batch_size = 1;
 }
 
-/// Policy "fastest" also considers recomputation with a larger micro-batch, where the documented rules do not need it.
+/// Policy "fastest" also takes another strategy than that of the documented rules.
 void fastest_policy(const SelectionRequest& request, std::vector<Changed>& list) {
   if (request.recipe.selection.policy != Recipe::Selection().policy) return;
-  Changed changed{"selection.policy = \"fastest\"", request};
-  changed.request.recipe.selection.policy = "fastest";
-  list.push_back(std::move(changed));
+  add_change("selection.policy = \"fastest\"", request, list).recipe.selection.policy = "fastest";
 }
 
 /// Half the batch needs fewer or smaller micro-batches. With twice the batch, the fixed cost of a step is lower per
@@ -43,9 +118,7 @@ void other_batches(const SelectionRequest& request, std::vector<Changed>& list) 
   constexpr int64_t most = int64_t{1} << 40;
   for (int64_t size : {now / 2, now < most ? now * 2 : now}) {
     if (size == now || size < step || size % step != 0) continue;
-    Changed changed{fmt::format("train.global_batch_size = {}", size), request};
-    changed.request.recipe.train.global_batch_size = size;
-    list.push_back(std::move(changed));
+    add_change(fmt::format("train.global_batch_size = {}", size), request, list).recipe.train.global_batch_size = size;
   }
 }
 
@@ -54,16 +127,13 @@ void higher_limit(const SelectionRequest& request, std::vector<Changed>& list) {
   int64_t own = memory_limit(request.topology, 0).device;
   own = own >> 30 << 30;
   if (!asked || own <= *asked) return;
-  Changed changed{fmt::format("devices.memory_limit = \"{}GiB\", the maximum", own >> 30), request};
-  changed.request.recipe.devices.memory_limit = own;
-  list.push_back(std::move(changed));
+  const auto change = fmt::format("devices.memory_limit = \"{}GiB\", the maximum", own >> 30);
+  add_change(change, request, list).recipe.devices.memory_limit = own;
 }
 
 void disk(const SelectionRequest& request, std::vector<Changed>& list) {
   if (request.given.contains("nvme_path")) return;
-  Changed changed{"strategy.nvme_path = \"FOLDER\" on a fast disk", request};
-  changed.request.given["nvme_path"] = "/";
-  list.push_back(std::move(changed));
+  add_change("strategy.nvme_path = \"FOLDER\" on a fast disk", request, list).given["nvme_path"] = "/";
 }
 
 void smaller_precision(const SelectionRequest& request, std::vector<Changed>& list) {
@@ -76,17 +146,14 @@ void smaller_precision(const SelectionRequest& request, std::vector<Changed>& li
                       : mode == "32-true" || mode == "16-mixed"             ? "16-true"
                                                                             : "";
   if (other.empty()) return;
-  Changed changed{fmt::format("precision = \"{}\"", other), request};
-  changed.request.recipe.precision.mode = other;
-  list.push_back(std::move(changed));
+  add_change(fmt::format("precision = \"{}\"", other), request, list).recipe.precision.mode = other;
 }
 
 void shorter_sequences(const SelectionRequest& request, std::vector<Changed>& list) {
   int64_t length = request.model->seq_len / 2;
   if (length < 128) return;
-  Changed changed{fmt::format("data.seq_len = {}", length), request};
-  changed.request.model = std::make_shared<ModelSpec>(make_spec(request.recipe, request.model->vocab_size, length));
-  list.push_back(std::move(changed));
+  add_change(fmt::format("data.seq_len = {}", length), request, list).model =
+      std::make_shared<ModelSpec>(make_spec(request.recipe, request.model->vocab_size, length));
 }
 
 /// CPU ranks share host memory: with fewer ranks, each has more.
@@ -96,9 +163,7 @@ void fewer_ranks(const SelectionRequest& request, std::vector<Changed>& list) {
   for (int ranks = topology.devices_per_node - 1; ranks >= 1; --ranks) {
     if (topology.devices_per_node % ranks != 0) continue;  // the batch must remain divisible
     if (ranks % topology.sizes.ranks_of_data() != 0) continue;
-    Changed changed{fmt::format("devices.cpu_processes = {}", ranks), request};
-    changed.request.topology.devices_per_node = ranks;
-    list.push_back(std::move(changed));
+    add_change(fmt::format("devices.cpu_processes = {}", ranks), request, list).topology.devices_per_node = ranks;
   }
 }
 
@@ -135,6 +200,67 @@ std::optional<Choice> answer_to(const SelectionRequest& request, const StepClock
 }
 
 }  // namespace
+
+bool needs_offers(const Choice& choice) {
+  return !choice.fits() || choice.plan().memory.host > 0 || choice.plan().memory.state_on_disk;
+}
+
+const Candidate* least_candidate(const Choice& choice) {
+  const Candidate* least = nullptr;
+  for (const auto& candidate : choice.candidates)
+    if (candidate.refused.empty() && (!least || candidate.bytes < least->bytes)) least = &candidate;
+  return least;
+}
+
+std::vector<Offer> make_offers(const SelectionRequest& request, const StepClock& clock) {
+  std::vector<Proposal> list;
+  smaller_optimizer(request, list);
+  adapters(request, /*quantized=*/false, list);
+  adapters(request, /*quantized=*/true, list);
+  std::vector<Offer> offers;
+  const auto offer = [&](const Proposal& proposal) {
+    return Offer{.what = proposal.what, .lines = proposal.lines, .choice = choose(proposal.request, clock)};
+  };
+  const auto own =
+      in_16_bits({.what = "a frozen base in 16 bits", .lines = {}, .request = request});  // of a recipe with adapters
+  if (own) list.insert(list.begin(), *own);
+  for (const auto& proposal : list) try {
+      offers.push_back(offer(proposal));
+      if (!needs_offers(offers.back().choice)) continue;
+      const auto smaller = in_16_bits(proposal);
+      if (!smaller) continue;
+      if (auto other = offer(*smaller); other.choice.fits()) {
+        if (!offers.back().choice.fits()) offers.pop_back();
+        offers.push_back(std::move(other));
+      }
+    } catch (const SpeedNotKnown&) {  // policy "fastest" has no times after the change
+    }
+  return offers;
+}
+
+std::string offers_text(const std::vector<Offer>& offers) {
+  std::string text;
+  for (const auto& offer : offers) {
+    text += fmt::format("\n  {} ({})", offer.what, memory_text(offer.choice));
+    for (const auto& line : offer.lines) text += "\n    " + line;
+  }
+  return text.empty() ? "" : "other ways of training, and what to write in the recipe:" + text;
+}
+
+nlohmann::json offers_json(const std::vector<Offer>& offers) {
+  auto list = nlohmann::json::array();
+  for (const auto& offer : offers) {
+    const Candidate* plan = offer.choice.fits() ? &offer.choice.plan() : least_candidate(offer.choice);
+    list.push_back({{"what", offer.what},
+                    {"lines", offer.lines},
+                    {"fits", offer.choice.fits()},
+                    {"strategy", plan ? nlohmann::json(label(*plan)) : nlohmann::json()},
+                    {"micro_batch_size", plan ? nlohmann::json(plan->job.micro_batch_size) : nlohmann::json()},
+                    {"memory_bytes_per_rank", plan ? nlohmann::json(plan->bytes) : nlohmann::json()},
+                    {"host_bytes_per_rank", plan ? nlohmann::json(plan->host) : nlohmann::json()}});
+  }
+  return list;
+}
 
 std::vector<WhatIf> what_if(const SelectionRequest& request, const StepClock& clock, bool fits) {
   std::vector<Changed> list;
@@ -173,8 +299,7 @@ std::string explain_shortfall(const SelectionRequest& request, const Choice& cho
   std::vector<std::string> ways;
   auto add = [&](const std::string& change, const Choice& then) {
     if (ways.size() < 3 && then.fits())
-      ways.push_back(
-          fmt::format("\n  {}  ({}, {} a rank)", change, label(then.plan()), format_bytes(then.plan().bytes)));
+      ways.push_back(fmt::format("\n  {}  ({}, {})", change, label(then.plan()), memory_needed(then.plan())));
   };
   for (const auto& answer : what_if(request, clock, false)) add(answer.change, answer.choice);
   for (int factor = 4; factor <= 4096 && ways.size() < 3; factor *= 2) {

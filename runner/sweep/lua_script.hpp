@@ -74,7 +74,7 @@ class LuaScript final : public Method {
 
   const ScriptTrial& trial(int64_t number) const { return trials_.at(static_cast<size_t>(number)); }
 
-  // ---- called by the script (lua_handles.cpp); these throw ScriptMistake
+  // ---- called by the script; these throw ScriptMistake
   enum class Wanted { nothing, report_or_end, any_end, end_of_trial };
   int64_t start(const nlohmann::json& parameters, const std::string& function);
   void wait_for(Wanted wanted, int64_t trial = 0);

@@ -61,7 +61,10 @@ LuaSweep load_lua_sweep(const std::string& text, const std::string& file,
           refuse(places.find_path({key}), fmt::format("`run` must be a function, not {}", lua::kind_of(value)));
         sweep.run = value.reference;
       } else if (value.reference.is_function()) {
-        refuse(places.find_path({key}), fmt::format("`{}` is a function; only `run` may be one", key));
+        const bool runs = state.field(returned.reference, "run").reference.is_function();
+        const auto kind = runs ? "" : lua::kind_with_functions({key}, file);
+        refuse(places.find_path({key}),
+               fmt::format("`{}` is a function; only `run` may be one{}{}", key, kind.empty() ? "" : "; ", kind));
       } else {
         table[key] = as_table(key, value.reference ? state.to_json(value.reference, key) : value.plain);
       }

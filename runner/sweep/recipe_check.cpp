@@ -5,7 +5,7 @@
 
 #include "runner/base/metric_names.hpp"
 #include "runner/config/config.hpp"
-#include "runner/config/located_toml.hpp"
+#include "runner/config/located_json.hpp"
 #include "runner/config/schedule.hpp"
 #include "runner/data/data_meaning.hpp"
 #include "runner/lua/key_places.hpp"

@@ -1,7 +1,9 @@
-// Reads the parameters of a space from [sweep.space].
+// Reads the parameters of a space from [sweep.space], and checks the recipe keys that trials set, and their values.
 #pragma once
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,5 +61,13 @@ struct ReadSpace {
 /// { uniform | log_uniform | integer | choice = ..., step, log, points, when }. `grid`: whether `points` is allowed.
 /// Ends and choices are checked against the table of recipe keys.
 ReadSpace read_space(const LocatedJson& table, bool grid, Problems& problems);
+
+/// The mistake if `name` is not a dotted recipe key, without a position; nothing if it is one. Options of strategies
+/// (`strategy.NAME`) and of hooks (`hooks.HOOK.NAME`) are accepted here and checked with the trial's recipe.
+std::optional<Diagnostic> unknown_key(const std::string& name);
+
+/// Checks one trial's {key: value} against the table of recipe keys and converts each value to the type of its key.
+/// Sections may be tables: {"optimizer": {"lr": 0.1}}. Throws lua::ScriptMistake; its message begins with `what`.
+nlohmann::json checked_parameters(const nlohmann::json& given, const std::string& what);
 
 }  // namespace runner::sweep

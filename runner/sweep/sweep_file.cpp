@@ -1,15 +1,16 @@
 #include "runner/sweep/sweep_file.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/config/located_toml.hpp"
+#include "runner/config/located_json.hpp"
 #include "runner/config/sweep_keys.hpp"
-#include "runner/config/value_check.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/lua_script.hpp"
 #include "runner/sweep/lua_sweep.hpp"
@@ -21,6 +22,10 @@ namespace runner::sweep {
 namespace {
 
 using nlohmann::json;
+
+/// The names in the tables of [sweep] that limit it.
+const std::map<std::string, std::vector<std::string>> limit_names = {
+    {"budget", {"trials", "time", "trial_time"}}, {"stop", {"target", "no_improvement", "failures"}}};
 
 class SweepReader {
  public:
@@ -46,6 +51,11 @@ class SweepReader {
     const auto known = sweep_key_names(SweepKey::In::toml);
     for (const auto& [name, value] : table->members) {
       if (std::ranges::find(known, name) != known.end()) continue;
+      if (const auto line = line_of_option(*table, name); !line.empty()) {
+        problems_.add(value.key_place, "unknown-key",
+                      fmt::format("unknown key `{}` in [sweep]: it is written inside another key: {}", name, line));
+        continue;
+      }
       const bool is_shared = value.is_object || name == "overrides";
       problems_.add(value.key_place, "unknown-key",
                     fmt::format("unknown key `{}` in [sweep]{}", name,
@@ -178,16 +188,43 @@ class SweepReader {
     std::vector<std::string> known = {"name"};
     for (const auto& option : entry->options) known.push_back(option.name);
     if (found->is_object) check_names(*found, known, "the options of method " + entry->name, problems_);
-    for (const auto& option : entry->options) method_option(*entry, option, *found);
+    for (const auto& option : entry->options) method_option(*entry, option, table);
   }
 
-  void method_option(const MethodEntry& entry, const Option& option, const LocatedJson& table) {
+  /// The line for a name in [sweep] that belongs inside `method`, `budget` or `stop`; empty: it does not.
+  static std::string line_of_option(const LocatedJson& sweep, const std::string& name) {
+    for (const auto& entry : methods())
+      if (std::ranges::find(entry.options, name, &Option::name) != entry.options.end())
+        return method_line(entry, sweep);
+    for (const auto& [key, inner] : limit_names)
+      if (std::ranges::find(inner, name) != inner.end())
+        return fmt::format("{} = {{ {} = {} }}", key, name, toml_value(sweep.find(name)->plain()));
+    return "";
+  }
+
+  /// method = { name = "asha", min_steps = 4 }: the values that [sweep] gives, in `method` or beside it, and examples of the missing ones.
+  static std::string method_line(const MethodEntry& entry, const LocatedJson& sweep) {
+    constexpr int example = 4;
+    const auto* method = sweep.find("method");
+    std::string line = fmt::format("method = {{ name = \"{}\"", entry.name);
+    for (const auto& option : entry.options) {
+      const auto* given = method && method->is_object ? method->find(option.name) : nullptr;
+      if (!given) given = sweep.find(option.name);
+      if (given || option.required)
+        line += fmt::format(", {} = {}", option.name, given ? toml_value(given->plain()) : std::to_string(example));
+    }
+    return line + " }";
+  }
+
+  void method_option(const MethodEntry& entry, const Option& option, const LocatedJson& sweep) {
+    const LocatedJson& table = *sweep.find("method");
     const bool given = table.is_object && table.find(option.name);
     if (given)
       read(table, option, [&](const json& value) { sweep_.method_options[option.name] = value; });
     else if (option.required)
       problems_.add(table.place, "missing-key",
-                    fmt::format("the method {} needs `{}`: {}", entry.name, option.name, option.help));
+                    fmt::format("the method {} needs `{}`: {}; write {}", entry.name, option.name, option.help,
+                                method_line(entry, sweep)));
   }
 
   void limits(const LocatedJson& table) {
@@ -195,7 +232,7 @@ class SweepReader {
     if (budget && !budget->is_object) {
       wrong_type(*budget, "budget", "{ trials, time, trial_time }", problems_);
     } else if (budget) {
-      check_names(*budget, {"trials", "time", "trial_time"}, "budget", problems_);
+      check_names(*budget, limit_names.at("budget"), "budget", problems_);
       integer(*budget, "trials", 1, sweep_.limits.trials);
       duration(*budget, "time", sweep_.time_s);
       duration(*budget, "trial_time", sweep_.trial_time_s);
@@ -203,7 +240,7 @@ class SweepReader {
     if (const auto* stop = table.find("stop"); stop && !stop->is_object) {
       wrong_type(*stop, "stop", "{ target, no_improvement, failures }", problems_);
     } else if (stop) {
-      check_names(*stop, {"target", "no_improvement", "failures"}, "stop", problems_);
+      check_names(*stop, limit_names.at("stop"), "stop", problems_);
       integer(*stop, "no_improvement", 1, sweep_.limits.no_improvement);
       integer(*stop, "failures", 1, sweep_.limits.failures);
       read(*stop, {.name = "target", .type = Option::Type::number},

@@ -8,12 +8,6 @@
 
 namespace runner::sweep {
 
-namespace {
-
-constexpr size_t tail_lines = 6;
-
-}  // namespace
-
 TrialProcess::TrialProcess(const TrialCommand& command) : log_(command.log_file) {
   ChildPipe out;
   Descriptor log = log_.take();
@@ -56,23 +50,10 @@ std::optional<TrialProcess::Exit> TrialProcess::wait() {
   return WIFEXITED(status) ? Exit{WEXITSTATUS(status), 0} : Exit{0, WTERMSIG(status)};
 }
 
-void TrialProcess::send(int signal) const {
-  if (pid_ > 0) ::kill(pid_, signal);
-}
-
-void TrialProcess::stop(int signal) const { send(signal == SIGINT ? SIGINT : SIGTERM); }
-void TrialProcess::kill() const { send(SIGKILL); }
-
-void TrialProcess::suspend() const { send(SIGTSTP); }
-
 void TrialProcess::wait_until_suspended() const {
   siginfo_t info{};
   while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WEXITED | WNOWAIT) != 0 && errno == EINTR) {
   }
 }
-
-void TrialProcess::resume() const { send(SIGCONT); }
-
-std::string TrialProcess::log_tail() const { return log_.tail(tail_lines); }
 
 }  // namespace runner::sweep

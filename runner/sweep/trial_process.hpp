@@ -41,18 +41,20 @@ class TrialProcess {
   std::optional<Exit> wait();
   /// Sends SIGINT if `signal`, which reached the sweep, is that, otherwise SIGTERM: the trial writes a checkpoint and
   /// ends.
-  void stop(int signal = SIGTERM) const;
-  void kill() const;
+  void stop(int signal = SIGTERM) const { send(signal == SIGINT ? SIGINT : SIGTERM); }
+  void kill() const { send(SIGKILL); }
   /// Stops the trial and its workers as Ctrl-Z does.
-  void suspend() const;
+  void suspend() const { send(SIGTSTP); }
   /// Waits until the trial has stopped or ended, so that resume() cannot come first.
   void wait_until_suspended() const;
-  void resume() const;
+  void resume() const { send(SIGCONT); }
   /// The last lines that this process wrote to its log.
-  std::string log_tail() const;
+  std::string log_tail() const { return log_.tail(/*lines=*/6); }
 
  private:
-  void send(int signal) const;
+  void send(int signal) const {
+    if (pid_ > 0) ::kill(pid_, signal);
+  }
 
   pid_t pid_ = -1;
   Descriptor out_;

@@ -1,8 +1,9 @@
-#include "runner/tokenizers/added_tokens.hpp"
-
+// Tokens that are cut out of the text before the model sees it.
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/limits.hpp"
+#include "runner/tokenizers/hf_impl.hpp"
 
 namespace runner {
 
@@ -85,7 +86,7 @@ void AddedTokens::read(const JsonPlace& list, const TokenModel& model, const Nor
       item["id"].refuse(
           fmt::format("the token \"{}\" would have id {}: the id must be that of the model's vocabulary, or the "
                       "next free one",
-                      content, *id));
+                      shortened_text(content), *id));
   }
   finish(normalizer);
 }

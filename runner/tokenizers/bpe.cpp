@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bitset>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/tokenizers/byte_characters.hpp"
 #include "runner/tokenizers/models.hpp"
@@ -13,7 +14,7 @@ namespace {
 class Bpe final : public TokenModel {
  public:
   explicit Bpe(const JsonPlace& model)
-      : vocabulary_(model["vocab"]),
+      : TokenModel(Vocabulary(model["vocab"])),
         unknown_text_(model.string_or("unk_token", "")),
         prefix_(model.string_or("continuing_subword_prefix", "")),
         suffix_(model.string_or("end_of_word_suffix", "")),
@@ -24,7 +25,8 @@ class Bpe final : public TokenModel {
       model["dropout"].refuse("dropout of merges is not supported: the same text must always have the same tokens");
     if (!unknown_text_.empty()) {
       unknown_ = vocabulary_.find(unknown_text_);
-      if (unknown_ < 0) model["unk_token"].refuse(fmt::format("\"{}\" is not in the vocabulary", unknown_text_));
+      if (unknown_ < 0)
+        model["unk_token"].refuse(fmt::format("\"{}\" is not in the vocabulary", shortened_text(unknown_text_)));
     }
     const auto merges = model["merges"];
     if (!merges.json().is_array()) merges.refuse("the merges must be a list");
@@ -35,7 +37,8 @@ class Bpe final : public TokenModel {
         const auto& text = item.get_ref<const std::string&>();
         const size_t space = text.find(' ');
         if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-          merges.at(rank).refuse(fmt::format("\"{}\" instead of two tokens with a space between them", text));
+          merges.at(rank).refuse(
+              fmt::format("\"{}\" instead of two tokens with a space between them", shortened_text(text)));
         add_merge(std::string_view(text).substr(0, space), std::string_view(text).substr(space + 1), rank,
                   [&](const std::string& reason) { merges.at(rank).refuse(reason); });
       } else {
@@ -63,40 +66,9 @@ class Bpe final : public TokenModel {
         out.push_back({id, 0, word.size()});
         return;
       }
-    constexpr size_t cached_word_bytes_max = 64;
-    const bool cached = word.size() <= cached_word_bytes_max;
-    const uint64_t hash = cached ? hash_of(word) : 0;
-    std::span<const Token> known;
-    if (cached && space.cache.find(word, hash, known)) {
-      out.insert(out.end(), known.begin(), known.end());
-      return;
-    }
-    const size_t before = out.size();
-    if (bytes_taken_)
-      begin_with_bytes(word, space);
-    else
-      begin_with_characters(word, space);
-    constexpr size_t scanned_symbols_max = 48;
-    if (space.symbols.size() <= scanned_symbols_max)
-      merge_by_scanning(space);
-    else
-      merge_by_queue(space);
-    size_t at = 0;
-    for (const auto& symbol : space.symbols)
-      if (symbol.size > 0) {
-        out.push_back({symbol.id, at, at + symbol.size});
-        at += symbol.size;
-      }
-    if (cached) space.cache.put(word, hash, std::span(out).subspan(before));
+    space.cache.append(word, out, [&] { tokenize_anew(word, space, out); });
   }
 
-  std::optional<int32_t> token_to_id(std::string_view token) const override {
-    const int32_t id = vocabulary_.find(token);
-    return id >= 0 ? std::optional(id) : std::nullopt;
-  }
-  const std::string* id_to_token(int32_t id) const override { return vocabulary_.token(id); }
-  int64_t size() const override { return vocabulary_.size(); }
-  int64_t id_end() const override { return vocabulary_.id_end(); }
   std::optional<std::string> unknown_token() const override {
     return unknown_ >= 0 ? std::optional(unknown_text_) : std::nullopt;
   }
@@ -130,7 +102,7 @@ class Bpe final : public TokenModel {
   void add_merge(std::string_view left, std::string_view right, size_t rank, Refuse&& refuse) {
     const auto id_of = [&](std::string_view token) {
       const int32_t id = vocabulary_.find(token);
-      if (id < 0) refuse(fmt::format("the token \"{}\" is not in the vocabulary", token));
+      if (id < 0) refuse(fmt::format("the token \"{}\" is not in the vocabulary", shortened_text(std::string(token))));
       return id;
     };
     std::string joined(left);
@@ -163,6 +135,23 @@ class Bpe final : public TokenModel {
     return vocabulary_.find(character) < 0;
   }
 
+  void tokenize_anew(std::string_view word, ModelSpace& space, std::vector<Token>& out) const {
+    if (bytes_taken_)
+      begin_with_bytes(word, space);
+    else
+      begin_with_characters(word, space);
+    constexpr size_t scanned_symbols_max = 48;
+    if (space.symbols.size() <= scanned_symbols_max)
+      merge_by_scanning(space);
+    else
+      merge_by_queue(space);
+    size_t at = 0;
+    for (const auto& symbol : space.symbols)
+      if (symbol.size > 0) {
+        out.push_back({symbol.id, at, at + symbol.size});
+        at += symbol.size;
+      }
+  }
   static void add(ModelSpace& space, int32_t id, size_t size) {
     const auto at = static_cast<int32_t>(space.symbols.size());
     space.symbols.push_back({id, at - 1, at + 1, static_cast<uint32_t>(size)});
@@ -272,7 +261,6 @@ class Bpe final : public TokenModel {
     }
   }
 
-  Vocabulary vocabulary_;
   Merges merges_;
   StringIds words_;  ///< with ignore_merges
   std::string unknown_text_, prefix_, suffix_;

@@ -1,10 +1,9 @@
-#include "runner/tokenizers/decoders.hpp"
-
+// The decoders of tokenizer.json.
 #include <algorithm>
 
 #include "runner/base/text.hpp"
 #include "runner/tokenizers/byte_characters.hpp"
-#include "runner/tokenizers/normalizers.hpp"
+#include "runner/tokenizers/hf_impl.hpp"
 
 namespace runner {
 

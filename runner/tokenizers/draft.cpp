@@ -1,9 +1,9 @@
-#include "runner/tokenizers/draft.hpp"
-
+// Text on its way from the original to the words of a model (class Draft).
 #include <algorithm>
 #include <limits>
 
 #include "runner/base/utf8.hpp"
+#include "runner/tokenizers/normalizers.hpp"
 
 namespace runner {
 

@@ -1,5 +1,6 @@
 #include "runner/tokenizers/hf_tokenizer.hpp"
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/pretrained/model_files.hpp"
@@ -21,6 +22,57 @@ void check_text(std::string_view text) {
   if (const auto bad = first_invalid_utf8(text))
     throw usage_error("the text is not UTF-8: byte 0x{:02x} at offset {}", static_cast<unsigned char>(text[*bad]),
                       *bad);
+}
+
+/// A token is a string, or an object with the string as `content`. Returns its id, or nothing for null.
+std::optional<int32_t> role(const JsonPlace& file, const char* key, const HfTokenizer::Impl& tokenizer) {
+  if (!file.has(key)) return {};
+  const auto place = file[key];
+  const auto content = place.json().is_object() ? place["content"].string() : place.string();
+  auto id = tokenizer.added.find(content);
+  if (!id) id = tokenizer.model->token_to_id(content);
+  if (!id) place.refuse(fmt::format("tokenizer.json has no token \"{}\"", shortened_text(content)));
+  return id;
+}
+
+/// The tokenizers of Llama and Gemma take the tokens around a text from these settings, and not from tokenizer.json.
+void apply_frame(const JsonPlace& file, HfTokenizer::Impl& tokenizer) {
+  const auto type = file.string_or("tokenizer_class", "");
+  const bool has_settings = file.has("add_bos_token") || file.has("add_eos_token");
+  const bool uses_settings = type.starts_with("LlamaTokenizer") || type.starts_with("CodeLlamaTokenizer") ||
+                             type.starts_with("GemmaTokenizer");
+  if (!has_settings || !uses_settings) return;
+  std::vector<int32_t> before, after;
+  const auto add = [&](const char* key, bool otherwise, const char* token_key, std::optional<int32_t> id,
+                       std::vector<int32_t>& ids) {
+    if (!file.boolean_or(key, otherwise)) return;
+    if (!id) file.refuse(fmt::format("{} is true, but there is no {}", key, token_key));
+    ids.push_back(*id);
+  };
+  add("add_bos_token", true, "bos_token", tokenizer.roles.bos, before);
+  add("add_eos_token", false, "eos_token", tokenizer.roles.eos, after);
+  tokenizer.post_processor = make_frame(std::move(before), std::move(after));
+}
+
+/// Takes the special tokens that tokenizer_config.json and special_tokens_map.json of a folder name.
+void read_token_roles(const fs::path& folder, HfTokenizer::Impl& tokenizer) {
+  auto& roles = tokenizer.roles;
+  // transformers prefers tokenizer_config.json.
+  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const fs::path file = folder / name;
+    if (!has_model_file(file)) continue;
+    const auto json = read_json_file(file);
+    const JsonPlace root(file, json);
+    const auto take = [&](std::optional<int32_t>& id, const char* key) {
+      if (const auto found = role(root, key, tokenizer)) id = found;
+    };
+    take(roles.bos, "bos_token");
+    take(roles.eos, "eos_token");
+    take(roles.pad, "pad_token");
+    take(roles.unk, "unk_token");
+    take(roles.mask, "mask_token");
+    if (name == std::string_view("tokenizer_config.json")) apply_frame(root, tokenizer);
+  }
 }
 
 }  // namespace
@@ -58,7 +110,7 @@ const std::string* HfTokenizer::Impl::token_text(int32_t id) const {
   return model->id_to_token(id);
 }
 
-/// `out` receives a Token and, for added tokens, the text that it was found as.
+/// `out` receives the tokens.
 template <typename Out>
 void HfTokenizer::Impl::encode_part(Draft& draft, Space& space, bool continues, Out&& out) const {
   if (draft.text().empty()) return;
@@ -75,7 +127,7 @@ void HfTokenizer::Impl::encode_part(Draft& draft, Space& space, bool continues, 
         token.begin = begin;
         token.end = end;
       }
-      out(token, std::string_view());
+      out(token);
     }
   }
 }
@@ -93,8 +145,7 @@ void HfTokenizer::Impl::encode(std::string_view text, bool tracked, bool continu
     added.raw().find(text, sections);
   for (const TextSection& section : sections) {
     if (section.token) {
-      out(Token{section.token->id, section.begin, section.end},
-          text.substr(section.begin, section.end - section.begin));
+      out(Token{section.token->id, section.begin, section.end});
       continue;
     }
     Draft& draft = space.draft;
@@ -115,7 +166,7 @@ void HfTokenizer::Impl::encode(std::string_view text, bool tracked, bool continu
           token.begin = begin;
           token.end = end;
         }
-        out(token, draft.text().substr(inner.begin, inner.end - inner.begin));
+        out(token);
       } else {
         space.part.take(draft, inner.begin, inner.end);
         encode_part(space.part, space, first && inner.begin == 0, out);
@@ -188,8 +239,7 @@ std::vector<int32_t> HfTokenizer::encode(std::string_view text, bool add_special
   std::vector<int32_t> ids, after;
   ids.reserve(text.size() / 4 + 8);
   if (add_special_tokens && impl_->post_processor) impl_->post_processor->around(ids, after);
-  impl_->encode(text, impl_->origins_needed, false,
-                [&](const Token& token, std::string_view) { ids.push_back(token.id); });
+  impl_->encode(text, impl_->origins_needed, false, [&](const Token& token) { ids.push_back(token.id); });
   ids.insert(ids.end(), after.begin(), after.end());
   return ids;
 }
@@ -198,27 +248,21 @@ std::vector<int32_t> HfTokenizer::encode_continuation(std::string_view text) con
   check_text(text);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
-  impl_->encode(text, impl_->origins_needed, true,
-                [&](const Token& token, std::string_view) { ids.push_back(token.id); });
+  impl_->encode(text, impl_->origins_needed, true, [&](const Token& token) { ids.push_back(token.id); });
   return ids;
 }
 
 std::vector<Token> HfTokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
   check_text(text);
-  std::vector<Encoded> encoded;
-  const bool trims = impl_->post_processor && impl_->post_processor->trims();
-  impl_->encode(text, true, false, [&](const Token& token, std::string_view found) {
-    Encoded item{token};
-    if (trims) {
-      const auto* own = impl_->model->id_to_token(token.id);
-      count_space(found.empty() && own ? *own : found, item.leading, item.trailing);
-    }
-    encoded.push_back(item);
-  });
-  if (impl_->post_processor) impl_->post_processor->apply(text, encoded, add_special_tokens);
+  std::vector<int32_t> before, after;
+  if (add_special_tokens && impl_->post_processor) impl_->post_processor->around(before, after);
   std::vector<Token> tokens;
-  tokens.reserve(encoded.size());
-  for (const auto& item : encoded) tokens.push_back(item.token);
+  const auto add = [&](const std::vector<int32_t>& ids) {
+    for (const int32_t id : ids) tokens.push_back({id, 0, 0, /*added=*/true});
+  };
+  add(before);
+  impl_->encode(text, true, false, [&](const Token& token) { tokens.push_back(token); });
+  add(after);
   return tokens;
 }
 

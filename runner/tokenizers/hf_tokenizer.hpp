@@ -34,7 +34,8 @@ class HfTokenizer final : public Tokenizer {
   /// Throws Error(usage) if the text is not UTF-8, or if it has unknown text and the model has no token for it.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = false) const override;
   /// The library counts characters; here are bytes of the original text. Tokens of parts of a character have all of its bytes. Text
-  /// that a normalizer added belongs to the character before it, at the beginning to the first one.
+  /// that a normalizer added belongs to the character before it, at the beginning to the first one. `trim_offsets` is ignored: tokens of
+  /// white space have its bytes.
   TokenFrame frame(bool pair) const override;
   std::vector<Token> encode_with_offsets(std::string_view text, bool add_special_tokens = false) const override;
   std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens = false) const override;
@@ -53,6 +54,20 @@ class HfTokenizer final : public Tokenizer {
  private:
   std::unique_ptr<Impl> impl_;
 };
+
+/// Whether a file begins like a tiktoken file.
+bool looks_like_tiktoken(std::string_view content);
+/// Opens a tiktoken file: one token a line, as Base64 of its bytes and its rank. Expression and special tokens are known by the number of
+/// tokens: GPT-2 (50256), cl100k (100256), Llama 3 (128000), Qwen (151643), o200k (199998). `expression` is for other files, which then
+/// have no special tokens. The merges of a token are all its cuts into two tokens, in the order of the parts' ranks
+/// (convert_slow_tokenizer.py of transformers does the same). Throws Error(usage) with file and line.
+std::unique_ptr<Tokenizer> open_tiktoken(const fs::path& file, const std::string& expression = "");
+
+/// Opens a SentencePiece model (unigram or BPE) of at most tokenizer_bytes_max. The model may add a space in front of a
+/// text, which encode_continuation() omits, and normalise it; with `add_special_tokens` the model's BOS precedes the
+/// text, if it has one. A document is cut after a line end, or between words. Throws Error(usage) if the file is not
+/// such a model, and Error(environment) if it cannot be read.
+std::unique_ptr<Tokenizer> open_sentencepiece(const fs::path& model);
 
 /// Opens the tokenizer of a file or folder by its content: tokenizer.json, a tiktoken file, a SentencePiece model or a GGUF file; in a
 /// folder, the first of tokenizer.json, tokenizer.model and *.tiktoken. Throws Error(usage) that begins with the path.

@@ -13,19 +13,17 @@ namespace runner {
 
 namespace {
 
-/// A key as JSON pointers (RFC 6901) write it.
+/// A key as JSON pointers (RFC 6901) write it, shortened for a message.
 std::string pointer_step(std::string_view key) {
   std::string text = "/";
-  for (char c : key) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  for (char c : shortened_text(std::string(key))) text += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   return text;
 }
 
 /// A value, shortened for a message.
 std::string shown(const JsonPlace::Json& value) {
-  constexpr size_t longest = 60;
   if (value.is_array() || value.is_object()) return value.type_name();
-  auto text = json_text(value);
-  return text.size() <= longest ? text : text.substr(0, longest) + "...";
+  return shortened_text(json_text(value));
 }
 
 }  // namespace
@@ -49,7 +47,8 @@ JsonPlace JsonPlace::operator[](std::string_view key) const {
     std::vector<std::string> keys;
     for (const auto& [name, value] : value_->items()) keys.push_back(name);
     auto near = nearest(key, keys);
-    refuse(fmt::format("`{}` is missing{}", key, near ? "; did you mean `" + *near + "`?" : ""));
+    refuse(fmt::format("`{}` is missing{}", shortened_text(std::string(key)),
+                       near ? "; did you mean `" + shortened_text(*near) + "`?" : ""));
   }
   return {file_, &*found, pointer_ + pointer_step(key)};
 }
@@ -113,7 +112,8 @@ size_t JsonPlace::choice(std::initializer_list<const char*> choices) const {
   const auto found = std::ranges::find(names, text);
   if (found != names.end()) return static_cast<size_t>(found - names.begin());
   const auto near = nearest(text, names);
-  refuse(fmt::format("\"{}\" instead of {}{}", text, join_or(names), near ? "; did you mean " + *near + "?" : ""));
+  refuse(fmt::format("\"{}\" instead of {}{}", shortened_text(text), join_or(names),
+                     near ? "; did you mean " + *near + "?" : ""));
 }
 
 void check_tokenizer_size(const fs::path& file, size_t bytes) {

@@ -1,10 +1,12 @@
-// The common parts of the models: vocabularies, the cache of words, and the choice of a model. The model WordLevel.
+// The common parts of the models: vocabularies, the cache of words, and the choice of a model. The models WordLevel and WordPiece.
 #include "runner/tokenizers/models.hpp"
 
 #include <limits>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/limits.hpp"
 #include "runner/base/text.hpp"
+#include "runner/tokenizers/unicode.hpp"
 
 namespace runner {
 
@@ -19,29 +21,71 @@ constexpr size_t cached_tokens_max = size_t{1} << 18;
 class WordLevel final : public TokenModel {
  public:
   explicit WordLevel(const JsonPlace& model)
-      : vocabulary_(model["vocab"]), unknown_text_(model.string_or("unk_token", "<unk>")) {
+      : TokenModel(Vocabulary(model["vocab"])), unknown_text_(model.string_or("unk_token", "<unk>")) {
     unknown_ = vocabulary_.find(unknown_text_);
   }
   void tokenize(std::string_view word, ModelSpace&, std::vector<Token>& out) const override {
     int32_t id = vocabulary_.find(word);
     if (id < 0) id = unknown_;
     if (id < 0)
-      throw usage_error("the tokenizer has neither a token for \"{}\" nor the token {} for unknown words", word,
-                        unknown_text_);
+      throw usage_error("the tokenizer has neither a token for \"{}\" nor the token {} for unknown words",
+                        shortened_text(std::string(word)), shortened_text(unknown_text_));
     out.push_back({id, 0, word.size()});
   }
-  std::optional<int32_t> token_to_id(std::string_view token) const override {
-    const int32_t id = vocabulary_.find(token);
-    return id >= 0 ? std::optional(id) : std::nullopt;
-  }
-  const std::string* id_to_token(int32_t id) const override { return vocabulary_.token(id); }
-  int64_t size() const override { return vocabulary_.size(); }
-  int64_t id_end() const override { return vocabulary_.id_end(); }
   std::optional<std::string> unknown_token() const override { return unknown_text_; }
 
  private:
-  Vocabulary vocabulary_;
   std::string unknown_text_;
+  int32_t unknown_ = -1;
+};
+
+/// The longest token that begins a word, then the longest that continues it.
+class WordPiece final : public TokenModel {
+ public:
+  explicit WordPiece(const JsonPlace& model)
+      : TokenModel(Vocabulary(model["vocab"])),
+        unknown_text_(model.string_or("unk_token", "[UNK]")),
+        prefix_(model.string_or("continuing_subword_prefix", "##")) {
+    if (model.has("max_input_chars_per_word"))
+      longest_word_ = static_cast<size_t>(model["max_input_chars_per_word"].integer(0, 1 << 30));
+    unknown_ = vocabulary_.find(unknown_text_);
+    if (unknown_ < 0)
+      model["unk_token"].refuse(fmt::format("\"{}\" is not in the vocabulary", shortened_text(unknown_text_)));
+    for (int32_t id = 0; id < vocabulary_.id_end(); ++id)
+      if (const auto* token = vocabulary_.token(id); token && token->starts_with(prefix_))
+        continuations_.put(std::string_view(*token).substr(prefix_.size()), id);
+  }
+
+  void tokenize(std::string_view word, ModelSpace& space, std::vector<Token>& out) const override {
+    space.cache.append(word, out, [&] {
+      const size_t before = out.size();
+      if (unicode::count(word) <= longest_word_ && cut(word, out)) return;
+      out.resize(before);
+      out.push_back({unknown_, 0, word.size()});
+    });
+  }
+  std::optional<std::string> unknown_token() const override { return unknown_text_; }
+
+ private:
+  bool cut(std::string_view word, std::vector<Token>& out) const {
+    for (size_t begin = 0; begin < word.size();) {
+      size_t end = word.size();
+      int32_t id = -1;
+      for (; end > begin; end = unicode::previous(word, end)) {
+        const auto piece = word.substr(begin, end - begin);
+        id = begin == 0 ? vocabulary_.find(piece) : continuations_.find(piece);
+        if (id >= 0) break;
+      }
+      if (id < 0) return false;
+      out.push_back({id, begin, end});
+      begin = end;
+    }
+    return true;
+  }
+
+  StringIds continuations_;  ///< without the prefix
+  std::string unknown_text_, prefix_;
+  size_t longest_word_ = 100;
   int32_t unknown_ = -1;
 };
 
@@ -115,8 +159,6 @@ const std::string* Vocabulary::token(int32_t id) const {
   return token ? &*token : nullptr;
 }
 
-std::unique_ptr<TokenModel> read_word_level(const JsonPlace& model) { return std::make_unique<WordLevel>(model); }
-
 std::unique_ptr<TokenModel> read_model(const JsonPlace& model) {
   size_t kind = 0;
   if (model.has("type"))
@@ -127,11 +169,11 @@ std::unique_ptr<TokenModel> read_model(const JsonPlace& model) {
     case 0:
       return read_bpe(model);
     case 1:
-      return read_wordpiece(model);
+      return std::make_unique<WordPiece>(model);
     case 2:
       return read_unigram(model);
     default:
-      return read_word_level(model);
+      return std::make_unique<WordLevel>(model);
   }
 }
 

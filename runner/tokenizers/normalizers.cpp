@@ -55,7 +55,7 @@ void map(Draft& draft, DraftSpace& space, To&& to) {
   if (changed) rewrite(draft, changes);
 }
 
-void lower(Draft& draft, DraftSpace& space) {
+void to_lower(Draft& draft, DraftSpace& space) {
   const auto text = draft.text();
   if (unicode::is_ascii(text)) {
     space.text = text;
@@ -94,7 +94,7 @@ class NormalFormNormalizer final : public Normalizer {
 
 class Lowercase final : public Normalizer {
  public:
-  void apply(Draft& draft, DraftSpace& space, bool) const override { lower(draft, space); }
+  void apply(Draft& draft, DraftSpace& space, bool) const override { to_lower(draft, space); }
   bool cuts_at_space(char32_t&) const override { return true; }
   bool cuts_at_line() const override { return true; }
   bool keeps_start() const override { return true; }
@@ -218,7 +218,7 @@ class BertNormalizer final : public Normalizer {
       to_form(draft, space, unicode::NormalForm::nfd);
       filter(draft, space, [](char32_t c) { return !unicode::is_nonspacing_mark(c); });
     }
-    if (lower_) lower(draft, space);
+    if (lower_) to_lower(draft, space);
   }
   bool cuts_at_space(char32_t&) const override { return true; }
   bool cuts_at_line() const override { return true; }

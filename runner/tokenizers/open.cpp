@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/pretrained/gguf_file.hpp"
 #include "runner/pretrained/model_files.hpp"
-#include "runner/tokenizers/sentencepiece.hpp"
-#include "runner/tokenizers/tiktoken.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 
 namespace runner {
 
@@ -18,7 +18,7 @@ fs::path tokenizer_in_gguf(const fs::path& path) {
   const auto kind = metadata.find("tokenizer.ggml.model");
   if (kind == metadata.end()) throw usage_error("{} has no tokenizer", path.string());
   throw usage_error("{}: tokenizer.ggml.model = {} is not supported; allowed: gpt2 or llama", path.string(),
-                    kind->dump());
+                    shortened_json(*kind));
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ std::unique_ptr<Tokenizer> open_tokenizer_file(const fs::path& path) {
   if (kind == TokenizerKind::json) return std::make_unique<HfTokenizer>(file);
   if (kind == TokenizerKind::tiktoken) return open_tiktoken(file);
   try {
-    return std::make_unique<SentencePieceTokenizer>(file);
+    return open_sentencepiece(file);
   } catch (const Error& error) {
     if (error.code() != ExitCode::usage) throw;
     throw usage_error("{} is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file", file.string());

@@ -1,56 +1,21 @@
-#include "runner/tokenizers/post_processors.hpp"
-
-#include <algorithm>
+// The post-processors of tokenizer.json.
 #include <optional>
 
 #include "runner/base/error.hpp"
-#include "runner/tokenizers/unicode.hpp"
+#include "runner/tokenizers/hf_impl.hpp"
 
 namespace runner {
 
 namespace {
 
-/// Leaves out the spaces at the ends of tokens: the offsets are those of the words. One leading space at the beginning of the text
-/// stays, if the tokenizer added it there.
-void trim(std::string_view text, std::vector<Encoded>& tokens, bool prefix_space) {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    auto& [token, leading, trailing] = tokens[i];
-    uint32_t skipped = leading;
-    if ((i == 0 || token.begin == 0) && prefix_space && leading == 1) skipped = 0;
-    for (; skipped > 0 && token.begin < token.end; --skipped) token.begin += unicode::length_of(text[token.begin]);
-    token.begin = std::min(token.begin, token.end);
-    size_t end = token.end;
-    uint32_t left = trailing;
-    for (; left > 0 && end > 0; --left) end = unicode::previous(text, end);
-    if (left == 0) token.end = std::max(end, token.begin);
-  }
-}
-
 FramePart token_part(int32_t id, int32_t type) { return {.kind = FramePart::Kind::token, .id = id, .type = type}; }
-
-/// The changes that are made to offsets.
-struct Trimming {
-  bool trims = false, prefix_space = false;
-};
 
 /// Ids before and after the text.
 class Frame final : public PostProcessor {
  public:
   /// `pair`: the frame of two texts; unset: none. An empty one adds no token.
-  Frame(std::vector<int32_t> before, std::vector<int32_t> after, std::optional<TokenFrame> pair, Trimming trimming = {})
-      : before_(std::move(before)),
-        after_(std::move(after)),
-        pair_(std::move(pair)),
-        trims_(trimming.trims),
-        prefix_space_(trimming.prefix_space) {}
-  void apply(std::string_view text, std::vector<Encoded>& tokens, bool add_special_tokens) const override {
-    if (trims_) trim(text, tokens, prefix_space_);
-    if (!add_special_tokens) return;
-    std::vector<Encoded> before;
-    for (int32_t id : before_) before.push_back({{id, 0, 0}});
-    tokens.insert(tokens.begin(), before.begin(), before.end());
-    for (int32_t id : after_) tokens.push_back({{id, 0, 0}});
-  }
+  Frame(std::vector<int32_t> before, std::vector<int32_t> after, std::optional<TokenFrame> pair)
+      : before_(std::move(before)), after_(std::move(after)), pair_(std::move(pair)) {}
   void around(std::vector<int32_t>& before, std::vector<int32_t>& after) const override {
     before.insert(before.begin(), before_.begin(), before_.end());
     after.insert(after.end(), after_.begin(), after_.end());
@@ -67,12 +32,10 @@ class Frame final : public PostProcessor {
     if (!pair_) throw usage_error("the tokenizer has no template for two texts");
     if (!pair_->empty()) parts = *pair_;
   }
-  bool trims() const override { return trims_; }
 
  private:
   std::vector<int32_t> before_, after_;
   std::optional<TokenFrame> pair_;
-  bool trims_, prefix_space_;
 };
 
 class PostProcessorSequence final : public PostProcessor {
@@ -80,17 +43,11 @@ class PostProcessorSequence final : public PostProcessor {
   explicit PostProcessorSequence(const JsonPlace& list) {
     for (const auto& item : list.items()) parts_.push_back(read_post_processor(item));
   }
-  void apply(std::string_view text, std::vector<Encoded>& tokens, bool add_special_tokens) const override {
-    for (const auto& part : parts_) part->apply(text, tokens, add_special_tokens);
-  }
   void around(std::vector<int32_t>& before, std::vector<int32_t>& after) const override {
     for (const auto& part : parts_) part->around(before, after);
   }
   void frame(bool pair, TokenFrame& parts) const override {
     for (const auto& part : parts_) part->frame(pair, parts);
-  }
-  bool trims() const override {
-    return std::ranges::any_of(parts_, [](const auto& part) { return part->trims(); });
   }
 
  private:
@@ -157,10 +114,6 @@ TokenFrame pair_frame(const std::vector<int32_t>& before, const std::vector<int3
   return parts;
 }
 
-Trimming trimming_of(const JsonPlace& place) {
-  return {.trims = place.boolean_or("trim_offsets", true), .prefix_space = place.boolean_or("add_prefix_space", true)};
-}
-
 std::vector<int32_t> pair_id(const JsonPlace& pair) {
   return {static_cast<int32_t>(pair.at(1).integer(0, greatest_id))};
 }
@@ -176,7 +129,7 @@ std::unique_ptr<PostProcessor> read_post_processor(const JsonPlace& place) {
     case 1:
       return read_template(place);
     case 2:
-      return std::make_unique<Frame>(std::vector<int32_t>{}, std::vector<int32_t>{}, TokenFrame(), trimming_of(place));
+      return std::make_unique<Frame>(std::vector<int32_t>{}, std::vector<int32_t>{}, TokenFrame());
     case 3: {
       const auto cls = pair_id(place["cls"]), sep = pair_id(place["sep"]);
       return std::make_unique<Frame>(cls, sep, pair_frame(cls, sep, sep, /*second_type=*/1));
@@ -184,7 +137,7 @@ std::unique_ptr<PostProcessor> read_post_processor(const JsonPlace& place) {
     default: {
       const auto cls = pair_id(place["cls"]), sep = pair_id(place["sep"]);
       const std::vector<int32_t> twice = {sep[0], sep[0]};
-      return std::make_unique<Frame>(cls, sep, pair_frame(cls, twice, sep, /*second_type=*/0), trimming_of(place));
+      return std::make_unique<Frame>(cls, sep, pair_frame(cls, twice, sep, /*second_type=*/0));
     }
   }
 }
@@ -209,20 +162,6 @@ TokenFrame Tokenizer::frame(bool pair) const {
   for (const auto id : encode("", /*add_special_tokens=*/true)) parts.push_back(token_part(id, 0));
   for (const auto& text : text_frame(pair)) parts.push_back(text);
   return parts;
-}
-
-void count_space(std::string_view token, uint32_t& leading, uint32_t& trailing) {
-  const auto is_space = [](char32_t c) {
-    return c == 0x120 || unicode::is_space(c);
-  };  // 0x120 stands for the byte of a space
-  leading = trailing = 0;
-  for (size_t i = 0; i < token.size() && is_space(unicode::next(token, i));) ++leading;
-  for (size_t end = token.size(); end > 0; ++trailing) {
-    const size_t begin = unicode::previous(token, end);
-    size_t at = begin;
-    if (!is_space(unicode::next(token, at))) break;
-    end = begin;
-  }
 }
 
 }  // namespace runner

@@ -48,7 +48,8 @@ class Regex {
   /// The first match at or after `from`. Throws Error(environment) if the expression needs too many steps, or all of `time`. Safe to call
   /// from several threads.
   bool find(std::string_view text, size_t from, size_t& begin, size_t& end, PatternTime& time) const;
-  /// Calls `part(begin, end, is_match)` for each match and for each text between matches. `time`: that of the text that `text` is a part of.
+  /// Calls `part(begin, end, is_match)` for each match and for each text between matches. `time`: that of the text that
+  /// `text` is a part of.
   template <typename Part>
   void split(std::string_view text, PatternTime& time, Part&& part) const {
     size_t last = 0, from = 0, begin = 0, end = 0, previous_end = std::string_view::npos;

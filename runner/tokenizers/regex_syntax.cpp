@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/tokenizers/regex.hpp"
 #include "runner/tokenizers/unicode.hpp"
 
@@ -232,7 +233,7 @@ class Translation {
     if (end == std::string_view::npos || end > in_.size()) refuse(fmt::format("`\\{}` without its end", kind), at_);
     const auto digits = in_.substr(begin, end - begin);
     if (digits.empty() || digits.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
-      refuse(fmt::format("`\\{}{}`", kind, digits), at_);
+      refuse(fmt::format("`\\{}{}`", kind, shortened_text(std::string(digits))), at_);
     out_ += fmt::format("\\x{{{}}}", digits);
     at_ = end < in_.size() && in_[end] == '}' && in_[begin - 1] == '{' ? end + 1 : end;
   }

@@ -1,5 +1,4 @@
-#include "runner/tokenizers/sentencepiece.hpp"
-
+// SentencePiece models.
 #include <sentencepiece_processor.h>
 
 #include <cstring>
@@ -8,16 +7,10 @@
 #include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/first_chunk.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 #include "runner/tokenizers/json_place.hpp"
 
 namespace runner {
-
-struct SentencePieceTokenizer::Impl {
-  fs::path path;
-  sentencepiece::SentencePieceProcessor processor;
-  sentencepiece::SentencePieceProcessor continuation;
-  std::string hash;
-};
 
 namespace {
 
@@ -106,97 +99,103 @@ std::vector<int32_t> encode_with(const sentencepiece::SentencePieceProcessor& pr
 
 std::optional<int32_t> existing(int id) { return id >= 0 ? std::optional<int32_t>(id) : std::nullopt; }
 
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  explicit SentencePieceTokenizer(const fs::path& model) : path_(model) {
+    check_tokenizer_size(model, fs::file_size(model));
+    std::string bytes = read_file(model);
+    if (!has_sound_maps(bytes)) throw usage_error("{} is not a SentencePiece model", model.string());
+    load(processor_, bytes, model);
+    // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
+    load(continuation_, without_dummy_prefix(bytes), model);
+    if (encode_with(continuation_, "\n").empty()) load(continuation_, bytes, model);
+    hash_ = xxh3_hex(bytes);
+  }
+
+  int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+
+  std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const override {
+    auto tokens = encode_with(processor_, text);
+    if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.insert(tokens.begin(), *bos);
+    return tokens;
+  }
+
+  std::vector<int32_t> encode_continuation(std::string_view text) const override {
+    return encode_with(continuation_, text);
+  }
+
+  std::vector<Token> encode_with_offsets(std::string_view text, bool add_special_tokens) const override {
+    std::vector<Token> tokens;
+    if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.push_back({*bos, 0, 0, /*added=*/true});
+    const auto pieces = processor_.EncodeAsImmutableProto({text.data(), text.size()});
+    // Tokens at the end that are bytes of a character; the library gives its place to the last one only.
+    size_t bytes = 0;
+    for (const auto& piece : pieces.pieces()) {
+      tokens.push_back({static_cast<int32_t>(piece.id()), piece.begin(), piece.end()});
+      bytes = processor_.IsByte(static_cast<int>(piece.id())) ? bytes + 1 : 0;
+      if (piece.begin() == piece.end()) continue;
+      for (; bytes > 1; --bytes) {
+        tokens[tokens.size() - bytes].begin = piece.begin();
+        tokens[tokens.size() - bytes].end = piece.end();
+      }
+      bytes = 0;
+    }
+    return tokens;
+  }
+
+  std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens) const override {
+    std::vector<int> ids;
+    for (int32_t token : tokens) {
+      if (token < 0 || token >= vocab_size())
+        throw usage_error("token {} is not in the tokenizer's vocabulary of {}", token, vocab_size());
+      if (!skip_special_tokens || !is_special(token)) ids.push_back(token);
+    }
+    std::string text;
+    if (auto status = processor_.Decode(ids, &text); !status.ok())
+      throw environment_error("SentencePiece cannot decode the tokens: {}", status.ToString());
+    return text;
+  }
+
+  std::optional<int32_t> token_to_id(std::string_view token) const override {
+    const int id = processor_.PieceToId({token.data(), token.size()});
+    if (id < 0 || processor_.IdToPiece(id) != token) return {};  // the library returns <unk> for other texts
+    return id;
+  }
+
+  std::optional<std::string> id_to_token(int32_t id) const override {
+    if (id < 0 || id >= vocab_size()) return {};
+    return processor_.IdToPiece(id);
+  }
+
+  SpecialTokens special_tokens() const override {
+    return {existing(processor_.bos_id()), existing(processor_.eos_id()), existing(processor_.pad_id()),
+            existing(processor_.unk_id())};
+  }
+
+  bool is_special(int32_t id) const override { return processor_.IsControl(id) || processor_.IsUnknown(id); }
+
+  std::optional<size_t> safe_split(std::string_view text, size_t at_most) const override {
+    if (text.size() <= at_most) return text.size();
+    if (at_most < 4) return {};
+    const auto part = first_chunk(text, at_most);
+    const bool between_words = text[part.size() - 1] == '\n' || text[part.size()] == ' ';
+    return between_words ? std::optional(part.size()) : std::nullopt;
+  }
+
+  const std::string& hash() const override { return hash_; }
+
+  std::vector<File> files() const override { return {{path_, "tokenizer.model"}}; }
+
+ private:
+  fs::path path_;
+  sentencepiece::SentencePieceProcessor processor_, continuation_;
+  std::string hash_;
+};
+
 }  // namespace
 
-SentencePieceTokenizer::SentencePieceTokenizer(const fs::path& model) : impl_(std::make_unique<Impl>()) {
-  check_tokenizer_size(model, fs::file_size(model));
-  std::string bytes = read_file(model);
-  if (!has_sound_maps(bytes)) throw usage_error("{} is not a SentencePiece model", model.string());
-  load(impl_->processor, bytes, model);
-  // A model that drops line ends treats them as spaces between words. Then the prefix of a part is that space.
-  load(impl_->continuation, without_dummy_prefix(bytes), model);
-  if (encode_with(impl_->continuation, "\n").empty()) load(impl_->continuation, bytes, model);
-  impl_->hash = xxh3_hex(bytes);
-  impl_->path = model;
+std::unique_ptr<Tokenizer> open_sentencepiece(const fs::path& model) {
+  return std::make_unique<SentencePieceTokenizer>(model);
 }
-
-SentencePieceTokenizer::~SentencePieceTokenizer() = default;
-
-int64_t SentencePieceTokenizer::vocab_size() const { return impl_->processor.GetPieceSize(); }
-
-std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  auto tokens = encode_with(impl_->processor, text);
-  if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.insert(tokens.begin(), *bos);
-  return tokens;
-}
-
-std::vector<int32_t> SentencePieceTokenizer::encode_continuation(std::string_view text) const {
-  return encode_with(impl_->continuation, text);
-}
-
-std::vector<Token> SentencePieceTokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
-  std::vector<Token> tokens;
-  if (auto bos = special_tokens().bos; add_special_tokens && bos) tokens.push_back({*bos, 0, 0});
-  const auto pieces = impl_->processor.EncodeAsImmutableProto({text.data(), text.size()});
-  size_t bytes =
-      0;  // tokens at the end that are bytes of a character; the library gives its place to the last one only
-  for (const auto& piece : pieces.pieces()) {
-    tokens.push_back({static_cast<int32_t>(piece.id()), piece.begin(), piece.end()});
-    bytes = impl_->processor.IsByte(static_cast<int>(piece.id())) ? bytes + 1 : 0;
-    if (piece.begin() == piece.end()) continue;
-    for (; bytes > 1; --bytes) {
-      tokens[tokens.size() - bytes].begin = piece.begin();
-      tokens[tokens.size() - bytes].end = piece.end();
-    }
-    bytes = 0;
-  }
-  return tokens;
-}
-
-std::string SentencePieceTokenizer::decode(std::span<const int32_t> tokens, bool skip_special_tokens) const {
-  std::vector<int> ids;
-  for (int32_t token : tokens) {
-    if (token < 0 || token >= vocab_size())
-      throw usage_error("token {} is not in the tokenizer's vocabulary of {}", token, vocab_size());
-    if (!skip_special_tokens || !is_special(token)) ids.push_back(token);
-  }
-  std::string text;
-  if (auto status = impl_->processor.Decode(ids, &text); !status.ok())
-    throw environment_error("SentencePiece cannot decode the tokens: {}", status.ToString());
-  return text;
-}
-
-std::optional<int32_t> SentencePieceTokenizer::token_to_id(std::string_view token) const {
-  const int id = impl_->processor.PieceToId({token.data(), token.size()});
-  if (id < 0 || impl_->processor.IdToPiece(id) != token) return {};  // the library returns <unk> for other texts
-  return id;
-}
-
-std::optional<std::string> SentencePieceTokenizer::id_to_token(int32_t id) const {
-  if (id < 0 || id >= vocab_size()) return {};
-  return impl_->processor.IdToPiece(id);
-}
-
-SpecialTokens SentencePieceTokenizer::special_tokens() const {
-  const auto& processor = impl_->processor;
-  return {existing(processor.bos_id()), existing(processor.eos_id()), existing(processor.pad_id()),
-          existing(processor.unk_id())};
-}
-
-bool SentencePieceTokenizer::is_special(int32_t id) const {
-  return impl_->processor.IsControl(id) || impl_->processor.IsUnknown(id);
-}
-
-std::optional<size_t> SentencePieceTokenizer::safe_split(std::string_view text, size_t at_most) const {
-  if (text.size() <= at_most) return text.size();
-  if (at_most < 4) return {};
-  const auto part = first_chunk(text, at_most);
-  const bool between_words = text[part.size() - 1] == '\n' || text[part.size()] == ' ';
-  return between_words ? std::optional(part.size()) : std::nullopt;
-}
-
-const std::string& SentencePieceTokenizer::hash() const { return impl_->hash; }
-
-std::vector<Tokenizer::File> SentencePieceTokenizer::files() const { return {{impl_->path, "tokenizer.model"}}; }
 
 }  // namespace runner

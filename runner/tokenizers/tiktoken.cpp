@@ -1,5 +1,4 @@
-#include "runner/tokenizers/tiktoken.hpp"
-
+// tiktoken files: one token a line. The merges and the expression for words are not in them.
 #include <algorithm>
 #include <unordered_map>
 
@@ -8,6 +7,7 @@
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/base64.hpp"
 #include "runner/tokenizers/byte_characters.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 #include "runner/tokenizers/models.hpp"
 #include "runner/tokenizers/pre_tokenizers.hpp"
 
@@ -151,7 +151,7 @@ bool looks_like_tiktoken(std::string_view content) {
          line.substr(space + 1).find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-std::unique_ptr<HfTokenizer> open_tiktoken(const fs::path& file, const std::string& expression) {
+std::unique_ptr<Tokenizer> open_tiktoken(const fs::path& file, const std::string& expression) {
   check_tokenizer_size(file, fs::file_size(file));
   const std::string content = read_file(file);
   const Ranks ranks = read_ranks(file, content);

@@ -13,11 +13,12 @@
 
 namespace runner {
 
-/// A token of an encoded text. It stands for bytes [begin, end) of the text. Tokens that a tokenizer adds have
-/// begin == end; tokens of one character may all have the bytes of this character.
+/// A token of an encoded text. It stands for bytes [begin, end) of the text; tokens of one character may all have the bytes of this
+/// character. A space that the tokenizer writes before the text may have none.
 struct Token {
   int32_t id = 0;
   size_t begin = 0, end = 0;
+  bool added = false;  ///< not of the text: a BOS or EOS that encode() puts around it
   bool operator==(const Token&) const = default;
 };
 

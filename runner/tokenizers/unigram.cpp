@@ -137,25 +137,12 @@ class Unigram final : public TokenModel {
   }
 
   void tokenize(std::string_view word, ModelSpace& space, std::vector<Token>& out) const override {
-    constexpr size_t cached_word_bytes_max = 64;
-    const uint64_t hash = hash_of(word);
-    std::span<const Token> known;
-    if (word.size() <= cached_word_bytes_max && space.cache.find(word, hash, known)) {
-      out.insert(out.end(), known.begin(), known.end());
-      return;
-    }
-    const size_t before = out.size();
-    best_path(word, space);
-    trace_back(word, space, out);
-    if (word.size() <= cached_word_bytes_max) space.cache.put(word, hash, std::span(out).subspan(before));
+    space.cache.append(word, out, [&] {
+      best_path(word, space);
+      trace_back(word, space, out);
+    });
   }
-  std::optional<int32_t> token_to_id(std::string_view token) const override {
-    const int32_t id = vocabulary_.find(token);
-    return id >= 0 ? std::optional(id) : std::nullopt;
-  }
-  const std::string* id_to_token(int32_t id) const override { return vocabulary_.token(id); }
   int64_t size() const override { return std::ssize(scores_); }
-  int64_t id_end() const override { return vocabulary_.id_end(); }
   std::optional<std::string> unknown_token() const override {
     const auto* token = vocabulary_.token(unknown_);
     return token ? std::optional(*token) : std::nullopt;
@@ -216,7 +203,6 @@ class Unigram final : public TokenModel {
     return true;
   }
 
-  Vocabulary vocabulary_;
   std::vector<double> scores_;
   Trie trie_;
   bool byte_fallback_;

@@ -10,7 +10,7 @@
 #include "runner/launch/events.hpp"
 #include "runner/models/models.hpp"
 #include "runner/models/module.hpp"
-#include "runner/selection/steadiness.hpp"
+#include "runner/selection/calibration.hpp"
 #include "runner/selection/step_time.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "strategies/collective/counting_allocator.hpp"
@@ -68,9 +68,9 @@ struct Measurement {
   std::vector<Turn> turns = {};
 };
 
-class Calibration {
+class Measurements {
  public:
-  Calibration(World& world, EventSink& events, double seconds)
+  Measurements(World& world, EventSink& events, double seconds)
       : world_(world), events_(events), planned_(begun_ + seconds), latest_(begun_ + patience * seconds) {
     WorldOptions alone;  // for strategy `single`, which every rank runs at the same time
     alone_ = make_world(alone);
@@ -309,7 +309,7 @@ ExitCode run_calibration(double seconds) {
     tune_malloc();
     install_counting_allocator();
     World world = make_world(options);
-    Calibration(world, events, seconds).run();
+    Measurements(world, events, seconds).run();
     barrier(world.control);
     events.flush();
     return ExitCode::done;

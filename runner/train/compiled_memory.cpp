@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "runner/base/files.hpp"
-#include "runner/base/json_text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/models.hpp"
@@ -18,11 +17,9 @@
 
 namespace runner {
 
-namespace {
-
 using nlohmann::json;
 
-json account(const json& request) {
+json describe_compiled_memory(const json& request) {
   Recipe recipe = parse_recipe(request.at("recipe").get<std::string>(), "resolved.toml");
   Topology topology;
   topology.devices_per_node = request.at("devices");
@@ -40,19 +37,6 @@ json account(const json& request) {
   const auto found = account_of_step(*model, job, entry.plan(job), optimizer_config(recipe),
                                      by_norm ? clip : std::nullopt, by_norm ? std::nullopt : clip);
   return {{"bytes", found.bytes}};
-}
-
-}  // namespace
-
-int answer_memory_request(const std::string& question, const std::string& answer) {
-  json result;
-  try {
-    result = account(json::parse(read_file(question)));
-  } catch (const std::exception& error) {
-    result = {{"error", error.what()}};
-  }
-  write_file_atomic(answer, json_text(result));
-  return 0;
 }
 
 void set_program_cache(Job& job, const Entry& entry, const std::string& cache_dir) {

@@ -7,9 +7,8 @@
 
 namespace runner {
 
-/// `question`: a file with {"recipe": resolved TOML, "devices": their number, "cache_dir"}. Writes {"bytes": on each device} or {"error"} to
-/// `answer`. Returns 0.
-int answer_memory_request(const std::string& question, const std::string& answer);
+/// `request`: {"recipe": resolved TOML, "devices": their number, "cache_dir"}. Returns {"bytes": on each device}.
+nlohmann::json describe_compiled_memory(const nlohmann::json& request);
 
 /// Programs that a strategy compiles are kept with the other data that can be made again, unless the recipe names a folder.
 void set_program_cache(Job& job, const Entry& entry, const std::string& cache_dir);

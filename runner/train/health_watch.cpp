@@ -174,6 +174,14 @@ void HealthWatch::validated(int64_t step, double loss) {
       {{"step", step}, {"message", fmt::format("the validation loss at step {} is {}", step, loss)}, {"value", loss}});
 }
 
+void HealthWatch::ended(int64_t step, double loss) {
+  if (!watches_ || std::isfinite(loss)) return;
+  events_.record("note",
+                 {{"message", fmt::format("the last validation loss, of step {}, is {}, so the trained model is "
+                                          "probably unusable; --best takes the checkpoint of the best validation",
+                                          step, exact_metric_text(loss))}});
+}
+
 void HealthWatch::report_stall(const StallWatch::Stall& stall) {
   auto event = fields(stall.step, fmt::format("step {} has not ended after {}; steps before took {}", stall.step,
                                               format_duration(stall.seconds), format_duration(stall.expected)));

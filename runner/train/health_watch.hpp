@@ -96,6 +96,8 @@ class HealthWatch {
   void not_finite(int64_t step, const StepResult& result, const std::string& message);
   /// Reports the 1st, 2nd, 4th ... of the validation losses that are not finite.
   void validated(int64_t step, double loss);
+  /// The training ends: a note if the last validation loss, which is that of `step`, is not finite.
+  void ended(int64_t step, double loss);
 
   /// The losses that later steps are compared with, for checkpoints.
   nlohmann::json state() const { return losses_.state(); }

@@ -1,8 +1,6 @@
 #include "runner/train/plugin_description.hpp"
 
 #include "runner/base/error.hpp"
-#include "runner/base/files.hpp"
-#include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/models/plugin/module.hpp"
 #include "runner/models/plugin/spec.hpp"
@@ -45,8 +43,8 @@ json description_of(const plugin::Model& model) {
   return {{"batch", batch}, {"blocks", blocks}};
 }
 
-/// The bytes of each block's output for `rows` sequences in fp32. If an operator of the plug-in has no form without values, the CPU computes
-/// the blocks.
+/// The bytes of each block's output for `rows` sequences in fp32. If an operator of the plug-in has no form without
+/// values, the CPU computes the blocks.
 std::vector<int64_t> output_bytes(const plugin::Model& made, const json& description, const plugin::Sizes& sizes,
                                   int64_t rows) {
   Model model(plugin_spec_of(description, sizes.vocab_size, sizes.seq_len));
@@ -72,17 +70,6 @@ json describe_plugin(const json& request) {
     throw usage_error("model.plugin: {}", error.what());
   }
   return description;
-}
-
-int answer_plugin_request(const std::string& question, const std::string& answer) {
-  json result;
-  try {
-    result = describe_plugin(json::parse(read_file(question)));
-  } catch (const std::exception& error) {
-    result = {{"error", error.what()}};
-  }
-  write_file_atomic(answer, json_text(result));
-  return 0;
 }
 
 }  // namespace runner

@@ -57,7 +57,7 @@ void make_nest(std::vector<TraceEvent>& events) {
 
 /// The process of the trace is `rank`. Times begin at midnight (UTC), because readers take them as doubles. Each event is one line.
 /// All files have the same first and last line, so that files of several ranks can be joined line by line
-/// (report/joined_traces.hpp).
+/// (report/profile_table.hpp).
 void write_trace_file(const std::filesystem::path& file, int rank, std::vector<TraceEvent> events) {
   make_nest(events);
   std::map<std::string, size_t> tracks;

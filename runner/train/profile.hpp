@@ -53,8 +53,8 @@ class Profile {
   bool records(int64_t step) const;
   void write_trace();
   nlohmann::json totals() const;
-  /// The share of the steps that this rank spends in transfers between stages of a pipeline; nullopt without a pipeline. A receive waits for
-  /// its message, and a send for the message before it to be taken.
+  /// The share of the steps that this rank spends in transfers between stages of a pipeline; nullopt without a
+  /// pipeline. A receive waits for its message, and a send for the message before it to be taken.
   std::optional<double> share_of_transfers() const;
 
   const World& world_;

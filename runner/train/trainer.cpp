@@ -8,15 +8,15 @@
 #include "runner/base/hash.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
+#include "runner/config/model_families.hpp"
 #include "runner/config/schedule.hpp"
-#include "runner/config/validation_metrics.hpp"
 #include "runner/data/table_schema.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/models/task_metrics.hpp"
 #include "runner/selection/plan.hpp"
 #include "runner/train/planned_steps.hpp"
+#include "strategies/contract/failure.hpp"
 #include "strategies/contract/initialize.hpp"
-#include "strategies/contract/nonfinite.hpp"
 
 namespace runner {
 
@@ -285,13 +285,11 @@ void Trainer::end_step(uint32_t votes, const UnfinishedStep& step) {
     unfinished_ = step;
   else if (step.epoch_end)
     call_hooks(lua::Moment::on_train_epoch_end);
-  if (hooks_stop()) {
-    end.course = Course::hook;
-    report_.emit_kept();  // before the checkpoint, so that a resume from it has this step
-  }
+  if (hooks_stop()) end.course = Course::hook;
   end.checkpoint_requested |= setup_.hooks.take_checkpoint();
   const Due now = due(recipe_, has_validation, end);
   course_ = now.course;
+  if (course_ != Course::going) report_.emit_kept();  // before the checkpoint, so that a resume from it has this step
   if (now.save) save(/*steps_follow=*/end.course == Course::going && !end.asked_to_stop);
 }
 
@@ -331,6 +329,7 @@ TrainerResult Trainer::run() {
       throw;
     }
   } catch (const std::exception& error) {
+    report_.emit_kept();
     setup_.hooks.call_exception(error.what());
     throw;
   }
@@ -428,6 +427,7 @@ TrainerResult Trainer::train() {
   complete_step();
   while (course_ == Course::going) take_step(loader);
   report_.early_end(step_, schedule_step_, course_, setup_.hooks.stop_reason());
+  health_.ended(validated_step_, val_loss_);
   call_hooks(lua::Moment::on_train_end);
   checkpointer_.finish();
   call_hooks(lua::Moment::teardown);

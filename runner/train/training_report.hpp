@@ -23,10 +23,10 @@ class TrainingReport {
   void count(int64_t step, const StepResult& result);
   /// Keeps the record of a step until the next one. Emits it at once if `now` is true.
   void keep(nlohmann::json step, bool now);
-  /// Emits the record of the last step if it was not emitted. A stop by a hook is reported after its step.
+  /// Emits the record of the last step if it was not emitted: why a training ends is reported after its last step.
   void emit_kept();
-  /// Emits the reason if training ends before its last step, and a note if no step had an effect. `schedule_step`: the steps of the schedule
-  /// that the updates count as.
+  /// Emits the reason if training ends before its last step, and a note if no step had an effect. `schedule_step`: the
+  /// steps of the schedule that the updates count as.
   void early_end(int64_t step, double schedule_step, Course course, const std::string& reason_of_hook);
   /// `trained`: how many tokens, or samples.
   void finished(int64_t step, double final_loss, const std::pair<std::string, int64_t>& trained, double train_seconds);

@@ -19,7 +19,7 @@
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/data/data_meaning.hpp"
-#include "runner/data/scripted_order.hpp"
+#include "runner/data/order.hpp"
 #include "runner/lua/hook_places.hpp"
 #include "runner/models/adapters.hpp"
 #include "runner/models/models.hpp"
@@ -38,10 +38,10 @@
 #include "runner/train/optimizer_settings.hpp"
 #include "runner/train/parts/accelerator.hpp"
 #include "runner/train/parts/precision.hpp"
-#include "runner/train/strategies/strategy.hpp"
+#include "runner/train/strategies/script.hpp"
 #include "runner/train/trainer.hpp"
 #include "strategies/contract/initialize.hpp"
-#include "strategies/pjrt/out_of_memory.hpp"
+#include "strategies/pjrt/plugin.hpp"
 
 namespace runner {
 
@@ -235,6 +235,7 @@ ExitCode train(const WorkerOptions& options, Recipe recipe, const WorldOptions& 
   if (world.rank == 0) {
     training_setup.data_meaning =
         data_meaning(recipe, global_batch_size(recipe, strategy->data_ranks(), 0), options.cache_dir);
+    training_setup.data_meaning.update(validation_meaning(recipe.data, options.cache_dir));
     training_setup.settings = settings_of_tensors(given);
     const auto& base = recipe.model.init_from;  // a run that resumes may have lost it
     events.emit("inputs", {{"data", short_meaning(training_setup.data_meaning)},

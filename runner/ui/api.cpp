@@ -1,6 +1,5 @@
 #include "runner/ui/api.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <new>
 
@@ -19,7 +18,7 @@ constexpr int passing_s = 1;
 struct Route {
   const char* method;
   const char* path;  ///< below /api/1; each * is one part
-  Response (*answer)(const Api& api, const Request& request, const Captures& captures);
+  Answer* answer;
   const char* about;
 };
 
@@ -29,12 +28,13 @@ Response get_events(const Api& api, const Request&, const Captures&) {
   return {.type = "text/event-stream", .stream = api.changes.stream()};
 }
 
-Response get_index(const Api& api, const Request& request, const Captures& captures);
+Answer get_index;
 
 constexpr Route routes[] = {
     {"GET", "", get_index, "this list"},
     {"GET", "runs", get_runs,
      "runs that match `filter`, with `columns`, from `offset`, at most `limit`; or those in `runs`"},
+    {"GET", "groups", get_groups, "runs that match `filter`, grouped by the field, recipe key or metric `by`"},
     {"GET", "runs/*", get_run, "all about one run, as `runner show --json`"},
     {"GET", "runs/*/plan", get_plan, "predicted and measured memory and time of a run"},
     {"GET", "runs/*/logs", get_logs, "lines of a log: `file`, `from`, `lines`, `search`, `after`"},
@@ -135,20 +135,17 @@ int64_t integer_parameter(const Request& request, const std::string& name, int64
                           int64_t most) {
   const std::string text = request.parameter(name);
   if (text.empty()) return otherwise;
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+  const auto value = parse_number<int64_t>(text);
+  if (!value || *value < least || *value > most)
     throw ApiError(400, fmt::format("{} must be an integer from {} to {}, not \"{}\"", name, least, most, text));
-  return value;
+  return *value;
 }
 
 std::optional<double> number_parameter(const Request& request, const std::string& name) {
   const std::string text = request.parameter(name);
   if (text.empty()) return {};
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    throw ApiError(400, fmt::format("{} must be a number, not \"{}\"", name, text));
+  const auto value = parse_number<double>(text);
+  if (!value || !std::isfinite(*value)) throw ApiError(400, fmt::format("{} must be a number, not \"{}\"", name, text));
   return value;
 }
 

@@ -7,11 +7,10 @@
 #include "runner/base/descriptor.hpp"
 #include "runner/ui/changes.hpp"
 #include "runner/ui/guard.hpp"
-#include "runner/ui/hooks.hpp"
 #include "runner/ui/http.hpp"
 #include "runner/ui/log_index.hpp"
 #include "runner/ui/readers.hpp"
-#include "runner/ui/run_lists.hpp"
+#include "runner/ui/serve.hpp"
 
 namespace runner::ui {
 
@@ -58,7 +57,7 @@ Readers::Lease open_ledger(const Api& api);
 /// The id of the run that the text names, as in `runner show`. Throws ApiError(404).
 std::string run_id(const Api& api, const std::string& text);
 
-/// The runs that a request is about: the ids in `runs`, or those that `filter` matches, at most `most`. `left_out` counts
+/// The runs that a request is about: those that `runs` names (run_id()), or those that `filter` matches, at most `most`. `left_out` counts
 /// the others.
 struct ChosenRun {
   std::string id, name;
@@ -75,22 +74,9 @@ Descriptor open_below(const std::filesystem::path& folder, const std::filesystem
 /// does not have the file.
 nlohmann::json recorded_files(const nlohmann::json& run);
 
-Response get_runs(const Api& api, const Request& request, const Captures& captures);
-Response get_words(const Api& api, const Request& request, const Captures& captures);
-Response get_run(const Api& api, const Request& request, const Captures& captures);
-Response get_plan(const Api& api, const Request& request, const Captures& captures);
-Response get_system(const Api& api, const Request& request, const Captures& captures);
-Response get_patch(const Api& api, const Request& request, const Captures& captures);
-Response get_curves(const Api& api, const Request& request, const Captures& captures);
-Response get_metrics(const Api& api, const Request& request, const Captures& captures);
-Response get_compare(const Api& api, const Request& request, const Captures& captures);
-Response get_logs(const Api& api, const Request& request, const Captures& captures);
-Response get_file(const Api& api, const Request& request, const Captures& captures);
-Response get_sweeps(const Api& api, const Request& request, const Captures& captures);
-Response get_sweep(const Api& api, const Request& request, const Captures& captures);
-Response get_devices(const Api& api, const Request& request, const Captures& captures);
-Response get_recommend(const Api& api, const Request& request, const Captures& captures);
-Response post_edit(const Api& api, const Request& request, const Captures& captures);
-Response post_stop(const Api& api, const Request& request, const Captures& captures);
+/// The answers of the routes, which are listed in api.cpp.
+using Answer = Response(const Api& api, const Request& request, const Captures& captures);
+Answer get_runs, get_groups, get_words, get_run, get_plan, get_system, get_patch, get_curves, get_metrics, get_compare,
+    get_logs, get_file, get_sweeps, get_sweep, get_devices, get_recommend, post_edit, post_stop;
 
 }  // namespace runner::ui

@@ -1,4 +1,4 @@
-// The files that a run recorded: artifacts and traces of the profiler, to be saved.
+// The files of a run: artifacts and traces of the profiler, to be saved; and its logs: pages of lines, what was appended, and search.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -8,6 +8,7 @@
 #include <set>
 
 #include "runner/base/files.hpp"
+#include "runner/base/text.hpp"
 #include "runner/ui/api.hpp"
 
 namespace runner::ui {
@@ -78,6 +79,108 @@ Response get_file(const Api& api, const Request& request, const Captures& captur
     return count > 0;
   };
   return {.type = "application/octet-stream", .headers = {{"Content-Disposition", "attachment"}}, .stream = next};
+}
+
+namespace {
+
+constexpr int64_t lines_max = 2000;
+constexpr size_t line_bytes_max = 4000;
+
+/// How far a client has read: "GENERATION-BYTE", from the `next` of an earlier answer.
+struct Position {
+  int64_t generation = 0, byte = 0;
+};
+
+std::string to_text(const Position& position) { return fmt::format("{}-{}", position.generation, position.byte); }
+
+std::optional<Position> position_parameter(const Request& request) {
+  const std::string text = request.parameter("after");
+  if (text.empty()) return {};
+  const auto parts = split(text, '-');
+  Position position;
+  const auto read = [](const std::string& part) { return parse_number<int64_t>(part).value_or(-1); };
+  if (parts.size() == 2) position = {.generation = read(parts[0]), .byte = read(parts[1])};
+  if (parts.size() != 2 || position.generation < 0 || position.byte < 0)
+    throw ApiError(400, fmt::format("after must be the `next` of an earlier answer, not \"{}\"", text));
+  return position;
+}
+
+struct WantedLines {
+  std::string search;  ///< in lower case; empty: all lines
+  int64_t from = 0;    ///< how many of the matching lines are skipped; negative: only so many of the last ones
+  int64_t count = 0;
+  bool stop = false;  ///< after `count` lines; otherwise the file is read to its end, to count what matches
+};
+
+/// Lines that match, in the order of the file.
+struct FoundLines {
+  std::vector<json> list;
+  int64_t matching = 0;
+  LogPlace next;
+};
+
+FoundLines find_lines(const Descriptor& file, LogPlace begin, const WantedLines& wanted) {
+  FoundLines found;
+  LogReader reader(file, begin);
+  std::string line;
+  int64_t number = begin.lines;
+  while (!(wanted.stop && std::ssize(found.list) >= wanted.count) && reader.read(line)) {
+    ++number;
+    if (!wanted.search.empty() && lower(line).find(wanted.search) == std::string::npos) continue;
+    ++found.matching;
+    if (wanted.from >= 0 && (found.matching <= wanted.from || std::ssize(found.list) >= wanted.count)) continue;
+    if (line.size() > line_bytes_max) line = line.substr(0, line_bytes_max) + " ...";
+    found.list.push_back({{"line", number}, {"text", escape_invalid_utf8(line)}});
+    if (reader.unfinished()) found.list.back()["unfinished"] = true;
+    if (wanted.from < 0 && std::ssize(found.list) > 2 * lines_max)
+      found.list.erase(found.list.begin(), found.list.end() + wanted.from);
+  }
+  if (wanted.from < 0 && std::ssize(found.list) > -wanted.from)
+    found.list.erase(found.list.begin(), found.list.end() + wanted.from);
+  found.next = reader.next();
+  return found;
+}
+
+}  // namespace
+
+Response get_logs(const Api& api, const Request& request, const Captures& captures) {
+  const std::string id = run_id(api, captures[0]);
+  const fs::path folder = Ledger(api.readers.home().string(), Ledger::Mode::read).run_dir(id);
+  std::string name = request.parameter("file");
+  if (!request.query.contains("file")) name = open_below(folder, "logs/run.log").is_open() ? "run.log" : "rank-0.log";
+  // A negative `from` counts from the end: -500 is the last 500 lines.
+  WantedLines wanted{.search = lower(request.parameter("search")),
+                     .from = integer_parameter(request, "from", 0, -lines_max, 1'000'000'000),
+                     .count = integer_parameter(request, "lines", 500, 1, lines_max)};
+  const auto after = position_parameter(request);
+  const bool is_log = !name.starts_with('.') && name.find('/') == std::string::npos;
+  const fs::path place = fs::path("logs") / name;
+  const Descriptor file = is_log ? open_below(folder, place) : Descriptor();
+  if (!file.is_open()) throw ApiError(404, fmt::format("the run has no log \"{}\"", name));
+  const auto [index, lock] = api.logs.of(folder / place);
+  index->update(file);
+  const bool appended = after && after->generation == index->generation() && after->byte <= index->end().byte;
+  LogPlace begin;
+  if (appended) {
+    begin = index->at_byte(file, after->byte);
+    wanted.from = 0;
+    wanted.stop = true;
+  } else if (wanted.search.empty()) {
+    begin =
+        index->after_lines(file, wanted.from < 0 ? std::max<int64_t>(0, index->lines() + wanted.from) : wanted.from);
+    wanted.stop = wanted.from >= 0;
+    if (wanted.stop) wanted.from = 0;
+  }
+  const FoundLines found = find_lines(file, begin, wanted);
+  return json_response({{"run", id},
+                        {"file", name},
+                        {"total", index->lines()},
+                        {"bytes", index->size()},
+                        {"matching", wanted.search.empty() ? index->lines() : found.matching},
+                        {"lines", found.list},
+                        {"appended", appended},
+                        {"left", index->size() - found.next.byte},
+                        {"next", to_text({.generation = index->generation(), .byte = found.next.byte})}});
 }
 
 }  // namespace runner::ui

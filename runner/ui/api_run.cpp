@@ -3,9 +3,9 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
-#include "runner/launch/event_kinds.hpp"
+#include "runner/launch/events.hpp"
+#include "runner/ledger/curves.hpp"
 #include "runner/ledger/foreign_runs.hpp"
-#include "runner/ledger/trained_time.hpp"
 #include "runner/ui/api.hpp"
 
 namespace runner::ui {
@@ -74,7 +74,7 @@ Response get_run(const Api& api, const Request&, const Captures& captures) {
   const auto origin = imported_from(api.readers.home().string(), id);
   run["imported_from"] = origin.empty() ? json() : json(origin);
   const double now = wall_seconds();
-  run["seconds"] = seconds_taken(ledger.row(id), now);
+  run["seconds"] = run["started"].is_null() ? json() : json(seconds_taken(ledger.row(id), now));
   run["now"] = now;
   return json_response(std::move(run));
 }

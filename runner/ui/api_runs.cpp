@@ -1,11 +1,13 @@
-// Lists of runs, and the words that complete a filter.
+// Lists and groups of runs, and the words that complete a filter.
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <set>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
+#include "runner/base/text.hpp"
 #include "runner/ledger/curves.hpp"
 #include "runner/ledger/filter_sql.hpp"
 #include "runner/ui/api.hpp"
@@ -48,9 +50,9 @@ class RowReader {
                 {"name", run.name},
                 {"status", run.status},
                 {"strategy", run.strategy},
-                {"started", run.started},
+                {"started", run.started > 0 ? json(run.started) : json()},
                 {"ended", run.ended ? json(*run.ended) : json()},
-                {"seconds", seconds_taken(run, now)},
+                {"seconds", run.started > 0 ? json(seconds_taken(run, now)) : json()},
                 {"steps", run.steps},
                 {"tags", run.tags},
                 {"group", run.group},
@@ -180,8 +182,14 @@ Response get_runs(const Api& api, const Request& request, const Captures&) {
   const RunColumns columns = wanted_columns(request);
   const auto list = api.lists.matching(request.parameter("filter"));
   std::vector<const RunRow*> shown;
+  json unknown = json::array();
   if (const auto ids = list_parameter(request, "runs"); !ids.empty()) {
-    const std::set<std::string> wanted(ids.begin(), ids.end());
+    std::set<std::string> wanted;
+    for (const auto& text : ids) try {
+        wanted.insert(run_id(api, text));
+      } catch (const ApiError&) {  // the page may ask for one that was removed meanwhile
+        unknown.push_back(text);
+      }
     for (const auto& run : *list)
       if (wanted.contains(run.id) && shown.size() < static_cast<size_t>(rows_max)) shown.push_back(&run);
   } else {
@@ -205,15 +213,135 @@ Response get_runs(const Api& api, const Request& request, const Captures&) {
                         {"offset", offset},
                         {"columns", cells.names},
                         {"unknown_columns", cells.unknown},
+                        {"unknown_runs", unknown},
                         {"statuses", status_counts(*list)},
+                        {"now", wall_seconds()}});
+}
+
+namespace {
+
+/// The numbers of a group's runs. NaN and runs without a number do not count.
+class Spread {
+ public:
+  void add(const std::optional<double>& value) {
+    if (!value || std::isnan(*value)) return;
+    least_ = runs_ ? std::min(least_, *value) : *value;
+    greatest_ = runs_ ? std::max(greatest_, *value) : *value;
+    mean_ += (*value - mean_) / static_cast<double>(++runs_);
+  }
+  /// {runs, mean, least, greatest}; null if no run has a number.
+  json to_json() const {
+    if (!runs_) return nullptr;
+    return {{"runs", runs_},
+            {"mean", json_number(mean_)},
+            {"least", json_number(least_)},
+            {"greatest", json_number(greatest_)}};
+  }
+
+ private:
+  int64_t runs_ = 0;
+  double mean_ = 0, least_ = 0, greatest_ = 0;
+};
+
+/// The runs that have one value of a column.
+struct Group {
+  std::vector<RunRow> runs;
+
+  json read(double now) const {
+    Spread loss, metric;
+    std::set<std::string> metrics;
+    double newest = 0, seconds = 0;
+    for (const auto& run : runs) {
+      loss.add(run.final_loss);
+      metric.add(run.metric_value);
+      metrics.insert(run.metric);
+      newest = std::max(newest, run.started);
+      if (run.started > 0) seconds += seconds_taken(run, now);
+    }
+    // Values of different metrics have no mean.
+    const bool one_metric = metrics.size() == 1 && *metrics.begin() != "loss";
+    return {{"runs", runs.size()},
+            {"statuses", status_counts(runs)},
+            {"loss", loss.to_json()},
+            {"metric", one_metric ? *metrics.begin() : ""},
+            {"metric_value", one_metric ? metric.to_json() : json()},
+            {"newest", newest},
+            {"seconds", seconds}};
+  }
+};
+
+/// `filter` with a term that only the runs of a group fulfil; null if the language of filters has no such term.
+json filter_of(const std::string& filter, const RunOperand& column, const RunExpression& expression,
+               const json& value) {
+  const bool measured = expression.kind == FieldKind::time || expression.kind == FieldKind::duration ||
+                        (!expression.has_value_sql.empty() && value.is_null());
+  if (measured || expression.kind == FieldKind::words || value.is_array() || value.is_object()) return nullptr;
+  std::string text = value.is_null() ? "none" : value.is_string() ? value.get<std::string>() : value.dump();
+  if (value.is_boolean() && expression.kind == FieldKind::flag) text = value.get<bool>() ? "yes" : "no";
+  if (value.is_string()) {
+    std::string exact;
+    for (const char c : text)
+      exact += std::string_view("*?[").find(c) != std::string_view::npos ? fmt::format("[{}]", c) : std::string(1, c);
+    text = text == "none" ? "non[e]" : exact;
+  }
+  const char* const quote = text.find('"') == std::string::npos    ? "\""
+                            : text.find('\'') == std::string::npos ? "'"
+                                                                   : "";
+  if (!*quote) return nullptr;
+  return std::string(trim(fmt::format("{} {}:{}{}{}", filter, column.text(), quote, text, quote)));
+}
+
+}  // namespace
+
+/// Groups of runs by the value of the column `by`. A run with several tags is in the group of each.
+Response get_groups(const Api& api, const Request& request, const Captures&) {
+  const std::string text = request.parameter("filter"), by = request.parameter("by");
+  RunColumns columns;
+  RunExpression expression;
+  try {
+    columns = parse_columns(by);
+    if (columns.list.size() != 1) throw ApiError(400, "by: name one field, recipe key or metric");
+    const RunFilter all;
+    const std::map<int64_t, double> lost;
+    const auto database = open_ledger(api);
+    expression = FilterSql(*database, all, lost).expression(columns.list[0], by);
+  } catch (const FilterError& error) {
+    // A FilterError would make the page mark a place in the filter.
+    throw ApiError(400, fmt::format("by: {}", error.what()));
+  }
+  const auto list = Ledger(api.readers.home().string(), Ledger::Mode::read).runs(parse_filter(text), columns);
+  std::map<json, Group> groups;
+  for (const auto& run : list) {
+    const json& value = run.cells[0];
+    if (expression.kind == FieldKind::list && value.is_array() && !value.empty())
+      for (const auto& one : value) groups[one].runs.push_back(run);
+    else
+      groups[expression.kind == FieldKind::list || value == "" ? json() : value].runs.push_back(run);
+  }
+  // null is the least value, and is shown last.
+  std::vector<std::pair<json, const Group*>> order;
+  for (const auto& [value, group] : groups) order.emplace_back(value, &group);
+  if (!order.empty() && order.front().first.is_null()) std::ranges::rotate(order, order.begin() + 1);
+  json rows = json::array();
+  for (const auto& [value, group] : order | std::views::take(rows_max)) {
+    json row = group->read(wall_seconds());
+    row["value"] = value;
+    row["filter"] = filter_of(text, columns.list[0], expression, value);
+    rows.push_back(std::move(row));
+  }
+  return json_response({{"groups", rows},
+                        {"left_out", order.size() - rows.size()},
+                        {"total", list.size()},
+                        {"statuses", status_counts(list)},
                         {"now", wall_seconds()}});
 }
 
 ChosenRuns chosen_runs(const Api& api, const Request& request, size_t most) {
   ChosenRuns chosen;
-  const auto ids = list_parameter(request, "runs");
+  auto ids = list_parameter(request, "runs");
+  for (auto& id : ids) id = run_id(api, id);
   if (ids.empty() && request.parameter("filter").empty() && request.query.count("filter") == 0)
-    throw ApiError(400, "name runs with `runs`, their ids with commas between, or with `filter`");
+    throw ApiError(400, "name runs with `runs`, their ids or names with commas between, or with `filter`");
   const auto add = [&](const std::string& id, const std::string& name) {
     if (chosen.rows.size() < most)
       chosen.rows.push_back({.id = id, .name = name});
@@ -256,15 +384,11 @@ Response get_words(const Api& api, const Request& request, const Captures&) {
        groups = json::array(), names = json::array();
   for (const auto& field : run_fields()) fields.push_back({{"name", field.name}, {"help", field.help}});
   if (const auto database = api.readers.take()) {
-    const auto collect = [&](json& list, const char* sql) {
-      auto rows = database->query(sql);
-      while (rows.step()) list.push_back(rows.text(0));
-    };
-    collect(keys, "SELECT name FROM config_key ORDER BY name LIMIT 2000");
-    collect(metrics, "SELECT name FROM key ORDER BY name LIMIT 2000");
-    collect(tags, "SELECT DISTINCT value FROM run, json_each(run.tags) ORDER BY 1 LIMIT 500");
-    collect(groups, "SELECT DISTINCT grp FROM run WHERE grp <> '' ORDER BY 1 LIMIT 500");
-    collect(names, "SELECT DISTINCT name FROM run ORDER BY 1 LIMIT 500");
+    keys = database->texts("SELECT name FROM config_key ORDER BY name LIMIT 2000");
+    metrics = database->texts("SELECT name FROM key ORDER BY name LIMIT 2000");
+    tags = database->texts("SELECT DISTINCT value FROM run, json_each(run.tags) ORDER BY 1 LIMIT 500");
+    groups = database->texts("SELECT DISTINCT grp FROM run WHERE grp <> '' ORDER BY 1 LIMIT 500");
+    names = database->texts("SELECT DISTINCT name FROM run ORDER BY 1 LIMIT 500");
   }
   return json_response({{"fields", fields},
                         {"keys", keys},

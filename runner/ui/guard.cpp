@@ -43,6 +43,19 @@ constexpr const char* loopback_hosts[] = {"localhost", "127.0.0.1", "[::1]"};
 
 constexpr const char* needs_token =
     "this needs the token of the address that `runner ui` printed: open that address again";
+constexpr const char* wrong_token =
+    "the token is wrong: it is not that of the address that this `runner ui` printed, as after a start with a new one";
+
+/// The token that came with a request; empty: none.
+std::string given_token(const Request& request) {
+  const auto header = request.header("x-runner-token");
+  return request.path == "/api/1/events" ? request.parameter("token", header) : header;
+}
+
+/// The error of a request without the token.
+Response token_refusal(const Request& request) {
+  return error_response(403, given_token(request).empty() ? needs_token : wrong_token);
+}
 
 }  // namespace
 
@@ -113,21 +126,18 @@ std::optional<Response> Guard::refusal(const Request& request) const {
 }
 
 bool Guard::has_token(const Request& request) const {
-  const bool stream = request.path == "/api/1/events";
-  const auto given =
-      stream ? request.parameter("token", request.header("x-runner-token")) : request.header("x-runner-token");
-  return !token_.empty() && same_secret(given, token_);
+  return !token_.empty() && same_secret(given_token(request), token_);
 }
 
 std::optional<Response> Guard::reading_refusal(const Request& request) const {
   if (access_.open_read || has_token(request)) return {};
-  return error_response(403, needs_token);
+  return token_refusal(request);
 }
 
 std::optional<Response> Guard::writing_refusal(const Request& request) const {
   if (access_.read_only) return error_response(403, "nothing can be changed here: it is runner ui --read-only");
   if (has_token(request)) return {};
-  return error_response(403, needs_token);
+  return token_refusal(request);
 }
 
 void Guard::protect(Response& response) {

@@ -30,7 +30,6 @@ class Guard {
   bool has_token(const Request& request) const;
   /// Adds the headers that every answer has.
   static void protect(Response& response);
-  const std::string& token() const { return token_; }
 
  private:
   bool known_host(const std::string& host) const;

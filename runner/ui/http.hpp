@@ -19,8 +19,14 @@ struct Request {
   std::string body;
 
   /// The first value; empty if there is none.
-  std::string header(const std::string& lower_name) const;
-  std::string parameter(const std::string& name, const std::string& otherwise = "") const;
+  std::string header(const std::string& lower_name) const {
+    const auto found = headers.find(lower_name);
+    return found == headers.end() ? "" : found->second;
+  }
+  std::string parameter(const std::string& name, const std::string& otherwise = "") const {
+    const auto found = query.find(name);
+    return found == query.end() ? otherwise : found->second;
+  }
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -63,7 +69,7 @@ struct Asset {
 };
 
 struct UiModule {
-  static constexpr int current_version = 2;  ///< to be raised with every change of this file
+  static constexpr int current_version = 3;  ///< to be raised with every change of this file
   int version;
   /// Binds the address. port 0: any free one. `refusal_headers`: those of the answers that the server gives without the handler.
   /// Throws Error(environment) if that fails.
@@ -71,9 +77,6 @@ struct UiModule {
                                         const ServerLimits& limits);
   std::vector<Asset> (*assets)();
 };
-
-/// Loads the module. Throws Error(environment) that says how to install it.
-const UiModule& load_ui_module();
 
 }  // namespace runner::ui
 

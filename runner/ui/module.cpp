@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -135,10 +134,7 @@ const Refusal& refusal_of(int status) {
 /// The length of the body that a request announces; nothing if it is no number.
 std::optional<uint64_t> announced_length(const httplib::Request& request) {
   if (!request.has_header("Content-Length")) return 0;
-  const std::string text = request.get_header_value("Content-Length");
-  uint64_t length = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(length) : std::nullopt;
+  return parse_number<uint64_t>(request.get_header_value("Content-Length"));
 }
 
 class Server final : public HttpServer, private httplib::Server {

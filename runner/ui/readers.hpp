@@ -1,10 +1,12 @@
-// Connections to the ledger for the threads of the server.
+// Connections to the ledger for the threads of the server, and the lists of runs that are read with them.
 #pragma once
 #include <condition_variable>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "runner/ledger/ledger.hpp"
@@ -56,5 +58,29 @@ class Readers {
 
 /// The row number of a run with this very id; 0 if there is none.
 int64_t run_row(sqlite::Database& database, const std::string& id);
+
+using RunList = std::shared_ptr<const std::vector<RunRow>>;
+
+/// Lists of runs, kept until the ledger changes.
+class RunLists {
+ public:
+  explicit RunLists(Readers& readers) : readers_(readers) {}
+  /// The runs that match a filter, the newest first unless the filter sorts. The list may be up to a second old while a training writes,
+  /// or if it depends on the time (since:7d). Throws FilterError. Empty while there is no ledger.
+  RunList matching(const std::string& filter);
+
+ private:
+  struct Entry {
+    std::string filter;
+    bool timed;  ///< what matches depends on the time
+    int64_t version;
+    double read;
+    RunList list;
+  };
+  Readers& readers_;
+  std::mutex mutex_;
+  std::unique_ptr<sqlite::Database> database_;
+  std::deque<Entry> entries_;  ///< the last used one first
+};
 
 }  // namespace runner::ui

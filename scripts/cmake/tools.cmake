@@ -3,6 +3,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   message(FATAL_ERROR "g++ 12 or newer is needed; name it in a new build folder: CXX=g++-12 cmake --preset release")
 endif()
 
+# GCC collects garbage less often: 3 to 10 % less time for a file, and up to 0.5 GB more memory, in all less than the 2 GiB for a job that
+# scripts/lib/build.sh counts with.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=1048576>")
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   # With precompiled headers ccache needs these two sloppiness flags (ccache manual, "Precompiled headers"). Paths relative to

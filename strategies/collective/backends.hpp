@@ -13,6 +13,11 @@ namespace runner {
 ProcessGroup recorded_group(const c10::intrusive_ptr<c10d::Store>& store, c10::intrusive_ptr<c10d::Backend> backend,
                             at::DeviceType device, c10d::ProcessGroup::BackendType type,
                             std::shared_ptr<CollectiveTrace> trace, int index);
+/// The backend for CPU tensors of such a group, without the recording.
+c10::intrusive_ptr<c10d::Backend> inner_backend(const ProcessGroup& group);
+
+/// A backend for tensors of any device and strides. It copies them to host memory and calls `inner` there, with contiguous CPU tensors.
+c10::intrusive_ptr<c10d::Backend> host_staged(c10::intrusive_ptr<c10d::Backend> inner);
 
 /// Makes a backend whose collectives take tensors in a device's memory.
 using CollectivesMaker = std::function<c10::intrusive_ptr<c10d::Backend>(

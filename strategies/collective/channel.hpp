@@ -1,5 +1,7 @@
 // Messages from one rank to another, as the stages of a pipeline send them to their neighbours.
 #pragma once
+#include <fmt/format.h>
+
 #include <string>
 
 #include "strategies/collective/libtorch.hpp"
@@ -28,9 +30,15 @@ class Channel {
 
   /// On the first rank. `tensor` is contiguous, and unchanged until the Work is done. `number`: any number that both ranks know, such as
   /// that of the micro-batch. It is not sent, but recorded: if the ranks do not agree on what the message is, they get an error.
-  Work send(const at::Tensor& tensor, int number = 0) const;
+  Work send(const at::Tensor& tensor, int number = 0) const {
+    std::vector<at::Tensor> tensors{tensor};
+    return pair_->send(tensors, 1, number);
+  }
   /// On the second rank. `tensor` is contiguous, and not used until the Work is done.
-  Work receive(const at::Tensor& tensor, int number = 0) const;
+  Work receive(const at::Tensor& tensor, int number = 0) const {
+    std::vector<at::Tensor> tensors{tensor};
+    return pair_->recv(tensors, 0, number);
+  }
 
  private:
   ProcessGroup pair_;
@@ -39,6 +47,12 @@ class Channel {
 /// A channel from rank `from` of the world to rank `to`. Like World::make_subgroup, this is a collective call over all ranks. The two ranks
 /// connect, so that no later transfer waits for that (NCCL makes a communicator in the first transfer). Messages about transfers name
 /// the channel "NAME FROM to TO", as in "activations 0 to 1".
-Channel make_channel(const World& world, const std::string& name, int from, int to);
+inline Channel make_channel(const World& world, const std::string& name, int from, int to) {
+  Channel channel(world.make_subgroup({from, to}, fmt::format("{} {} to {}", name, from, to)));
+  if (!channel) return channel;
+  auto first = at::zeros({1}, at::device(world.device).dtype(at::kByte));
+  (world.rank == from ? channel.send(first) : channel.receive(first))->wait();
+  return channel;
+}
 
 }  // namespace runner

@@ -1,7 +1,8 @@
 // Counts the memory of CPU tensors exactly, as torch.cuda.max_memory_allocated does on a GPU.
 //
-// Memory that a CPU library uses inside one operator is counted apart: scratch memory of matrix products, copies of images in other layouts,
-// buffers of fused attention. Its size depends on the instruction set and on the version of the library, so no plan foretells it.
+// Memory that a CPU library uses inside one operator is counted apart: scratch memory of matrix products, copies of
+// images in other layouts, buffers of fused attention. Its size depends on the instruction set and on the version of
+// the library, so no plan foretells it.
 #pragma once
 #include <atomic>
 #include <cstdint>

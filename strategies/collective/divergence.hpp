@@ -1,4 +1,4 @@
-// Finds the first collective in which ranks differ, from the last calls of each rank.
+// Finds from the last calls of each rank the first collective in which ranks differ, and the ranks for which others wait.
 #pragma once
 #include <array>
 #include <optional>
@@ -25,6 +25,14 @@ std::optional<std::string> find_divergence(const std::vector<CollectiveTrace::Gr
 /// whose last call is a receive must wait in it. Returns what each of them waits in, or nullopt if there are none.
 std::optional<std::string> find_deadlock(const std::vector<CollectiveTrace::Group>& groups,
                                          const std::vector<History>& histories);
+
+/// A rank is late if another rank of one of its groups has made a call that it has not made, and if it does not wait for a late rank
+/// itself. The text names the late ranks, their last calls, and the ranks that wait: "ranks 0, 1 wait for rank 2, whose last call is
+/// all_reduce #41 (8 B of float32) of world". If all ranks wait, because each has started a call that another has not made (a receive, for
+/// example), the text has the last calls of all that have fallen behind. Nullopt if no rank has. `histories[rank]` is empty for an unknown
+/// rank.
+std::optional<std::string> describe_late_ranks(const std::vector<CollectiveTrace::Group>& groups,
+                                               const std::vector<History>& histories);
 
 /// Two numbers of a rank, to be summed over all ranks together with what else they sum at the same point of the program. The sums are
 /// exact, for up to 2^21 ranks.

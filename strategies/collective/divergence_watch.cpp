@@ -12,7 +12,6 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/text.hpp"
-#include "strategies/collective/late_ranks.hpp"
 
 namespace runner {
 

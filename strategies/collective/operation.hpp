@@ -51,6 +51,9 @@ struct Operation {
   bool operator==(const Operation&) const = default;
 };
 
+/// Operation::root of an all-to-all in which each rank sends all of its payload to one other rank; of another one it is 0.
+inline constexpr int64_t exchange_root = 1;
+
 /// "all_reduce #42 (12.3 MiB of float32)", "broadcast #7 (8 B of int64 from rank 2)", "barrier #3",
 /// "transfer #5 (8 B of int64, message 3)", without the number if it is 0.
 std::string describe(const Operation& operation);

@@ -16,8 +16,6 @@
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/divergence_watch.hpp"
 #include "strategies/collective/gloo.hpp"
-#include "strategies/collective/host_staged.hpp"
-#include "strategies/collective/recording.hpp"
 #include "strategies/collective/shm_backend.hpp"
 
 namespace runner {
@@ -142,7 +140,7 @@ class GroupMaker {
     const std::string name = "control";
     int index = trace_->add_group(name, ranks);
     if (device_ != at::kCPU) return group(index, name, make_backend(ranks, name, "gloo"), "gloo", at::kCPU);
-    auto inner = dynamic_cast<RecordingBackend&>(*world->getBackend(at::kCPU)).inner();
+    auto inner = inner_backend(world);
     return group(index, name, inner, backend_, at::kCPU);
   }
 
@@ -156,7 +154,7 @@ class GroupMaker {
     if (backend == "shm") {
       auto group = areas_->next(ranks, name);
       if (!group) return {};
-      return c10::make_intrusive<ShmBackend>(std::move(group));
+      return shm_backend(std::move(group));
     }
     auto where = std::find(ranks.begin(), ranks.end(), options_.rank);
     if (where == ranks.end()) return {};
@@ -173,7 +171,7 @@ class GroupMaker {
     const bool takes_device =
         device_ == at::kCPU || collectives_maker(backend_) || (backend_ == "gloo" && device_ == at::kCUDA);
     if (!backend || takes_device) return backend;
-    return c10::make_intrusive<HostStagedBackend>(std::move(backend));
+    return host_staged(std::move(backend));
   }
 
   ProcessGroup group(int index, const std::string& name, const BackendPtr& inner, const std::string& backend,
@@ -197,7 +195,7 @@ class GroupMaker {
 void make_lone_groups(World& world, std::chrono::milliseconds timeout) {
   world.store = c10::make_intrusive<c10d::HashStore>();
   SegmentAreas areas(SharedSegment::allocate(1), 0, timeout);
-  auto backend = c10::make_intrusive<ShmBackend>(areas.next({0}, "world"));
+  auto backend = shm_backend(areas.next({0}, "world"));
   auto group = [&](const std::string& name) {
     int index = world.trace->add_group(name, {0});
     return recorded_group(world.store, backend, at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, world.trace, index);
@@ -218,14 +216,6 @@ CollectivesMaker collectives_maker(const std::string& name) {
   const std::lock_guard lock(registry_mutex());
   const auto found = registered_collectives().find(name);
   return found == registered_collectives().end() ? nullptr : found->second;
-}
-
-ProcessGroup recorded_group(const StorePtr& store, c10::intrusive_ptr<c10d::Backend> backend, at::DeviceType device,
-                            c10d::ProcessGroup::BackendType type, std::shared_ptr<CollectiveTrace> trace, int index) {
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
-  group->setDefaultBackend(type);
-  group->setBackend(device, type, c10::make_intrusive<RecordingBackend>(std::move(backend), std::move(trace), index));
-  return group;
 }
 
 void barrier(const ProcessGroup& group) { group->getDefaultBackend()->barrier({})->wait(); }

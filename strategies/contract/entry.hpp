@@ -290,7 +290,8 @@ struct Entry {
   std::function<std::vector<std::string>(const Job&)> notes = {};
   /// The strategy with the options that matter most, for lists of candidates: "fsdp FULL_SHARD". Empty: its name.
   std::function<std::string(const Job&)> label = {};
-  /// Values for options that say "auto", in the order in which they are tried until a step fits the memory. Empty: there are no such options.
+  /// Values for options that say "auto", in the order in which they are tried until a step fits the memory. Empty:
+  /// there are no such options.
   std::function<std::vector<nlohmann::json>(const nlohmann::json& options)> variants = {};
   /// The factor on the recipe's learning rates. Empty: 1.
   std::function<double(const Job&)> rate_factor = {};
@@ -299,7 +300,8 @@ struct Entry {
   /// `memory` and `traffic` are added.
   std::function<ParallelPlan(const Job&)> plan = {};
   bool own_units = false;  ///< `plan` does not follow Job::unit_of_parameter
-  /// For a strategy in Lua with a function `setup_optimizer`: what it makes of the groups of the optimizer (selection/script_optimizer.hpp).
+  /// For a strategy in Lua with a function `setup_optimizer`: what it makes of the groups of the optimizer
+  /// (selection/script_optimizer.hpp).
   std::function<nlohmann::json(const nlohmann::json& groups, const nlohmann::json& options)> setup_optimizer = {};
   std::function<MemoryParts(const Job&)> memory = {};  ///< without the hooks; claimed_memory() adds them
   std::function<std::vector<Traffic>(const Job&)> traffic = {};

@@ -2,7 +2,6 @@
 
 #include "runner/base/outside_fault.hpp"
 #include "strategies/collective/gloo.hpp"
-#include "strategies/contract/nonfinite.hpp"
 
 namespace runner {
 

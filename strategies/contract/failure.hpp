@@ -7,6 +7,13 @@
 
 namespace runner {
 
+/// The loss or gradients are not finite. Thrown on every rank in the same step. A new attempt with the same recipe
+/// would fail in the same way.
+class NonFiniteError : public Error {
+ public:
+  explicit NonFiniteError(const std::string& message) : Error(ExitCode::run_failed, message) {}
+};
+
 struct WorkerFailure {
   std::string kind;  ///< usage, environment, nonfinite, oom, collective or error, as in the event `failed`
   std::string message;

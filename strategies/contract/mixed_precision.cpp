@@ -6,13 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "strategies/contract/suggestion.hpp"
-
 namespace runner {
 
 namespace {
 
-constexpr std::pair<const char*, DType> dtypes[] = {
+constexpr std::pair<const char*, DType> mixed_dtypes[] = {
     {"float32", DType::float32}, {"fp32", DType::float32},    {"32", DType::float32},   {"bfloat16", DType::bfloat16},
     {"bf16", DType::bfloat16},   {"float16", DType::float16}, {"fp16", DType::float16}, {"16", DType::float16}};
 
@@ -26,7 +24,7 @@ std::string without_torch(const std::string& dtype) {
 
 std::optional<DType> mixed_dtype(const nlohmann::json& mixed, const char* part) {
   const auto value = mixed.is_object() ? mixed.value(part, nlohmann::json()) : mixed;
-  for (const auto& [name, dtype] : dtypes)
+  for (const auto& [name, dtype] : mixed_dtypes)
     if (value.is_string() && without_torch(value.get<std::string>()) == name) return dtype;
   return std::nullopt;
 }
@@ -34,7 +32,7 @@ std::optional<DType> mixed_dtype(const nlohmann::json& mixed, const char* part) 
 std::optional<std::string> refuse_mixed_precision(const nlohmann::json& mixed) {
   if (mixed.is_null()) return std::nullopt;
   std::vector<std::string> names, parts{"param_dtype", "reduce_dtype", "buffer_dtype"};
-  for (const auto& [name, dtype] : dtypes) names.push_back(name);
+  for (const auto& [name, dtype] : mixed_dtypes) names.push_back(name);
   auto wrong = [&](const std::string& where, const nlohmann::json& value) -> std::optional<std::string> {
     bool known = value.is_string() &&
                  std::find(names.begin(), names.end(), without_torch(value.get<std::string>())) != names.end();

@@ -137,10 +137,11 @@ bool ModelSpec::converts() const {
 
 size_t ModelSpec::slot(const std::string& parameter_name) const {
   size_t index = 0;
-  for (const auto* parameter : parameters()) {
-    if (parameter->name == parameter_name) return index;
-    ++index;
-  }
+  for (const auto& block : blocks)
+    for (const auto& parameter : block.parameters) {
+      if (parameter.name == parameter_name) return index;
+      ++index;
+    }
   RUNNER_CHECK(false, "no parameter `{}` in the model", parameter_name);
   return 0;
 }

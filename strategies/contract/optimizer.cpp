@@ -8,7 +8,6 @@
 #include "runner/base/error.hpp"
 #include "runner/base/glob.hpp"
 #include "strategies/contract/dtype.hpp"
-#include "strategies/contract/fused_update.hpp"
 #include "strategies/contract/host_update.hpp"
 #include "strategies/contract/matrix_update.hpp"
 #include "strategies/contract/quantized_adam.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/error.hpp"
-#include "strategies/contract/model_frame.hpp"
+#include "strategies/contract/model_spec.hpp"
 
 namespace runner {
 
@@ -25,6 +25,25 @@ void list_copy(BlockSpec& block, const ParameterSpec& shared) {
 }
 
 }  // namespace
+
+ModelSpec without_blocks(const ModelSpec& whole) {
+  return {.family = whole.family,
+          .blocks = {},
+          .batch = whole.batch,
+          .vocab_size = whole.vocab_size,
+          .dim = whole.dim,
+          .seq_len = whole.seq_len,
+          .loss_chunk_tokens = whole.loss_chunk_tokens,
+          .division = whole.division,
+          .context = whole.context,
+          .stage = {},
+          .adapter = whole.adapter,
+          .quantization = whole.quantization,
+          .task = whole.task,
+          .buffers = whole.buffers,
+          .buffer_elements = whole.buffer_elements,
+          .profiler = whole.profiler};
+}
 
 ModelSpec stage_spec(const ModelSpec& whole, const StageBlocks& blocks, int ranks, int rank) {
   const auto stages = static_cast<int>(blocks.size());

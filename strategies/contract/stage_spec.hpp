@@ -30,6 +30,9 @@ struct StagePart {
   bool operator==(const StagePart&) const = default;
 };
 
+/// The spec without blocks and without `stage`, for parts of it: copying all blocks to select some of them would cost more.
+ModelSpec without_blocks(const ModelSpec& whole);
+
 /// `blocks`: of each of ranks x virtual stages; rank i has the stages i, ranks + i, ... A parameter of the first rank that a block on
 /// another rank uses (a tied head) is also a parameter of that block, ParameterSpec::copied. Throws Error(usage) if parameters are tied in
 /// another way.

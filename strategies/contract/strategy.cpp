@@ -7,7 +7,7 @@
 #include "runner/base/error.hpp"
 #include "strategies/collective/divergence.hpp"
 #include "strategies/contract/dtype.hpp"
-#include "strategies/contract/nonfinite.hpp"
+#include "strategies/contract/failure.hpp"
 #include "strategies/contract/piece_norms.hpp"
 
 namespace runner {

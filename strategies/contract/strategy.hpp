@@ -219,9 +219,9 @@ class Strategy : public Engine {
   bool skip_nonfinite_;
 
   double loss_scale() const { return scaler_.scale(); }
-  /// Collective. The end of a step. `result.finite`: loss and gradients are finite; it becomes false only if that is an error.
-  /// `skip_wanted`: the observer has skipped the update. `gradients` gives this rank's for a message, and is called only if they overflow at
-  /// the smallest scale: then throws NonFiniteError.
+  /// Collective. The end of a step. `result.finite`: loss and gradients are finite; it becomes false only if that is an
+  /// error. `skip_wanted`: the observer has skipped the update. `gradients` gives this rank's for a message, and is
+  /// called only if they overflow at the smallest scale: then throws NonFiniteError.
   void settle_loss_scale(StepResult& result, bool skip_wanted,
                          const std::function<std::vector<torch::Tensor>()>& gradients);
 

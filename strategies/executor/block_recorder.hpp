@@ -9,9 +9,9 @@
 
 namespace runner {
 
-/// One profile for each block of job.model. `model` was built from that spec, and its slots and buffers are overwritten. `leaf`: the dtype of
-/// parameters in its slots. Layers that are alike are recorded once. `device`: the CPU computes the blocks, for comparison, without axes.
-/// Throws c10::Error if an operator has no form without values.
+/// One profile for each block of job.model. `model` was built from that spec, and its slots and buffers are
+/// overwritten. `leaf`: the dtype of parameters in its slots. Layers that are alike are recorded once. `device`: the
+/// CPU computes the blocks, for comparison, without axes. Throws c10::Error if an operator has no form without values.
 std::vector<BlockProfile> record_blocks(Model& model, const Job& job, DType leaf, torch::Device device = torch::kMeta);
 
 }  // namespace runner

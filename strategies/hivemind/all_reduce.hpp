@@ -13,8 +13,9 @@
 
 namespace runner::swarm {
 
-/// One member's part of a butterfly all-reduce: it collects the values of all members, piece by piece, and averages them with their weights.
-/// Thread-safe. The sums are made in the order of the members, in double precision, so they do not depend on the order of arrival.
+/// One member's part of a butterfly all-reduce: it collects the values of all members, piece by piece, and averages
+/// them with their weights. Thread-safe. The sums are made in the order of the members, in double precision, so they do
+/// not depend on the order of arrival.
 class PartAverage {
  public:
   /// `patience`: after the first values of a piece, the others must arrive in this time. Otherwise their senders are excluded from this

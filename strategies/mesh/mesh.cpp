@@ -32,23 +32,8 @@ bool divides_data(Axis axis) { return axis == Axis::data || axis == Axis::replic
 }  // namespace
 
 const char* name_of(Axis axis) {
-  switch (axis) {
-    case Axis::none:
-      return "none";
-    case Axis::pipeline:
-      return "pipeline";
-    case Axis::data:
-      return "data";
-    case Axis::replicate:
-      return "replicate";
-    case Axis::shard:
-      return "shard";
-    case Axis::context:
-      return "context";
-    case Axis::tensor:
-      return "tensor";
-  }
-  return "";
+  static constexpr const char* names[] = {"none", "pipeline", "data", "replicate", "shard", "context", "tensor"};
+  return names[static_cast<size_t>(axis)];
 }
 
 std::vector<int> RankGroup::ranks() const {

@@ -228,14 +228,6 @@ void SwappedArrays::stream(int buffers, const std::vector<size_t>& in, const std
   Pass(*this, file_, buffers, in, out).run(body);
 }
 
-int64_t SwappedArrays::buffer_bytes(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out) const {
-  std::vector<Array> touched;
-  for (size_t array = 0; array < arrays_.size(); ++array)
-    if (std::count(in.begin(), in.end(), array) + std::count(out.begin(), out.end(), array) > 0)
-      touched.push_back(arrays_[array]);
-  return stream_buffer_bytes(tile_, touched, buffers, elements_);
-}
-
 int64_t swap_file_bytes(const std::vector<SwappedArrays::Array>& arrays, int64_t elements) {
   int64_t bytes = 0;
   for (const auto& array : arrays) {

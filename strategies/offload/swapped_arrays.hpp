@@ -2,14 +2,16 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/base/round_up.hpp"
-#include "strategies/offload/aligned_buffer.hpp"
 #include "strategies/offload/swap_file.hpp"
 
 namespace runner {
@@ -53,8 +55,6 @@ class SwappedArrays {
   /// arbitrary contents. After an exception from the body or from I/O no request is in flight, and the tiles before it
   /// are written.
   void stream(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out, const Body& body);
-  /// Bytes of memory that such a pass uses. Tests compare it with stream_buffer_bytes() and with measured memory.
-  int64_t buffer_bytes(int buffers, const std::vector<size_t>& in, const std::vector<size_t>& out) const;
 
   const std::vector<Array>& arrays() const { return arrays_; }
   int64_t elements() const { return elements_; }
@@ -72,6 +72,35 @@ class SwappedArrays {
   int64_t elements_, tile_;
   std::vector<int64_t> offsets_;  ///< of the arrays in the file
   SwapFile file_;
+};
+
+/// A read of a part of an array in advance, into a new buffer. Keeps memory and file until it has ended, even if nothing waits for it.
+class SwappedRead {
+ public:
+  /// Elements [begin, begin + count), where `begin` is a multiple of SwappedArrays::tile_unit.
+  SwappedRead(std::shared_ptr<SwappedArrays> arrays, size_t array, int64_t begin, int64_t count)
+      : arrays_(std::move(arrays)),
+        buffer_(SwappedArrays::whole_units(count) * arrays_->arrays().at(array).element_bytes),
+        ticket_(arrays_->start_read(array, begin, count, buffer_)) {}
+  ~SwappedRead() {
+    try {
+      wait();
+    } catch (const std::exception&) {  // another error is already being reported
+    }
+  }
+  SwappedRead(const SwappedRead&) = delete;
+  SwappedRead& operator=(const SwappedRead&) = delete;
+
+  /// The elements. Throws the read's Error(run_failed), once.
+  std::byte* wait() {
+    if (auto ticket = std::exchange(ticket_, 0)) arrays_->wait(ticket);
+    return buffer_.data();
+  }
+
+ private:
+  std::shared_ptr<SwappedArrays> arrays_;
+  AlignedBuffer buffer_;
+  SwapFile::Ticket ticket_;
 };
 
 /// Size of the file, in bytes, for `elements` elements of each array.

@@ -6,8 +6,13 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "runner/base/blocked_signals.hpp"
+#include "runner/base/error.hpp"
 
 namespace runner {
 
@@ -17,24 +22,91 @@ class WorkThread {
   using Piece = std::function<void()>;
 
   /// `at_start` runs first in the new thread. `label` names the thread's owner in messages.
-  explicit WorkThread(std::string label, Piece at_start = {});
+  explicit WorkThread(std::string label, Piece at_start = {})
+      : label_(std::move(label)), at_start_(std::move(at_start)) {}
   /// Waits for the running piece. Later pieces, and an unreported error, are dropped.
-  ~WorkThread();
+  ~WorkThread() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    work_came_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
   WorkThread(const WorkThread&) = delete;
   WorkThread& operator=(const WorkThread&) = delete;
 
   /// Starts to execute the pieces in order, and destroys each as soon as it has ended. Waits for the previous list first. Throws
   /// what wait_all() throws, and Error(environment) if no thread can be started.
-  void start(std::vector<Piece> pieces);
+  void start(std::vector<Piece> pieces) {
+    wait_all();
+    {
+      std::lock_guard lock(mutex_);
+      pieces_ = std::move(pieces);
+      ended_ = 0;
+    }
+    if (!thread_.joinable()) start_thread();
+    work_came_.notify_all();
+  }
+
   /// Waits for piece `index` of the last list; returns at once if there was no list. If that piece or an earlier one threw an
   /// exception, every call throws it again. The later pieces are dropped then, and no further list is accepted.
-  void wait(size_t index);
+  void wait(size_t index) {
+    std::unique_lock lock(mutex_);
+    RUNNER_CHECK(index < pieces_.size() || pieces_.empty(), "piece {} of {}", index, pieces_.size());
+    if (pieces_.empty()) return;
+    piece_ended_.wait(lock, [&] { return error_ || ended_ > index; });
+    if (ended_ <= index) std::rethrow_exception(error_);
+  }
+
   /// Waits for the whole list, as wait() for a piece.
-  void wait_all();
+  void wait_all() {
+    std::unique_lock lock(mutex_);
+    piece_ended_.wait(lock, [&] { return error_ || ended_ == pieces_.size(); });
+    if (error_) std::rethrow_exception(error_);
+  }
 
  private:
-  void start_thread();
-  void work();
+  void start_thread() {
+    BlockedSignals blocked;
+    try {
+      thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error& error) {
+      std::lock_guard lock(mutex_);
+      pieces_.clear();
+      throw environment_error("cannot start a thread for {}: {}", label_, error.what());
+    }
+  }
+
+  void work() {
+    if (at_start_) at_start_();
+    std::unique_lock lock(mutex_);
+    while (true) {
+      work_came_.wait(lock, [&] { return stopping_ || (!error_ && ended_ < pieces_.size()); });
+      if (stopping_) return;
+      Piece piece = std::exchange(pieces_[ended_], nullptr);
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        piece();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      piece = nullptr;
+      lock.lock();
+      if (!error) {
+        ++ended_;
+      } else {
+        auto dropped = std::exchange(pieces_, std::vector<Piece>(pieces_.size()));
+        lock.unlock();
+        dropped.clear();
+        lock.lock();
+        error_ = error;
+      }
+      piece_ended_.notify_all();
+    }
+  }
 
   const std::string label_;
   const Piece at_start_;

@@ -20,19 +20,20 @@ enum Progress : uint8_t {
   gradient_sent = 64,
 };
 
-/// The progress that an action needs before, and that it adds.
+/// The progress that an action needs before, and that it adds. `time`: how long it takes; null for transfers.
 struct Rule {
   uint8_t needs, adds;
+  double StageTime::*time = nullptr;
 };
 constexpr Rule rules[] = {
-    {.needs = has_input, .adds = forward_done},                                // forward
-    {.needs = forward_done | has_gradient, .adds = input_done | weight_done},  // backward
-    {.needs = forward_done | has_gradient, .adds = input_done},                // backward_input
-    {.needs = input_done, .adds = weight_done},                                // backward_weight
-    {.needs = 0, .adds = has_input},                                           // receive_activation
-    {.needs = forward_done, .adds = activation_sent},                          // send_activation
-    {.needs = 0, .adds = has_gradient},                                        // receive_gradient
-    {.needs = input_done, .adds = gradient_sent},                              // send_gradient
+    {.needs = has_input, .adds = forward_done, .time = &StageTime::forward},
+    {.needs = forward_done | has_gradient, .adds = input_done | weight_done, .time = &StageTime::backward},
+    {.needs = forward_done | has_gradient, .adds = input_done, .time = &StageTime::backward_input},
+    {.needs = input_done, .adds = weight_done, .time = &StageTime::backward_weight},
+    {.needs = 0, .adds = has_input},                   // receive_activation
+    {.needs = forward_done, .adds = activation_sent},  // send_activation
+    {.needs = 0, .adds = has_gradient},                // receive_gradient
+    {.needs = input_done, .adds = gradient_sent},      // send_gradient
 };
 
 const char* missing_text(uint8_t missing) {
@@ -54,21 +55,6 @@ std::string describe(const PipelineAction& action) {
   return fmt::format("{} the {} of micro-batch {} {} stage {}", sends(action.kind) ? "send" : "receive",
                      of_activation(action.kind) ? "activation" : "gradient", action.micro_batch,
                      sends(action.kind) ? "to" : "from", peer_stage(action));
-}
-
-double duration(ActionKind kind, const StageTime& time) {
-  switch (kind) {
-    case ActionKind::forward:
-      return time.forward;
-    case ActionKind::backward:
-      return time.backward;
-    case ActionKind::backward_input:
-      return time.backward_input;
-    case ActionKind::backward_weight:
-      return time.backward_weight;
-    default:
-      return 0;
-  }
 }
 
 /// The messages from a rank to a neighbour, of one kind.
@@ -163,7 +149,8 @@ class Player {
   }
 
   void compute(int rank, const PipelineAction& action) {
-    time_[rank] += duration(action.kind, timing_.stages.empty() ? StageTime{} : timing_.stages[action.stage]);
+    const auto time = timing_.stages.empty() ? StageTime{} : timing_.stages[action.stage];
+    time_[rank] += time.*rules[static_cast<size_t>(action.kind)].time;
     stage_held_[action.stage].add(change_of_held(action.kind));
     rank_held_[rank].add(change_of_held(action.kind));
     // The neighbouring stages of this rank, and the loss at the end, need no message.

@@ -60,9 +60,9 @@ PipelineShape settled(PipelineShape shape);
 /// Whether a step with more micro-batches only repeats what ranks do: groups of interleaved_1f1b must be equal.
 bool repeats(const PipelineShape& shape);
 
-/// The end of the last action in a step of training_order_with_transfers(). If the step repeats what ranks do, it plays five micro-batches
-/// for each rank at most: each further micro-batch for each rank takes as long as the fifth. With equal stages this is exact, and within 2 % if
-/// their times differ by up to 30 %.
+/// The end of the last action in a step of training_order_with_transfers(). If the step repeats what ranks do, it plays
+/// five micro-batches for each rank at most: each further micro-batch for each rank takes as long as the fifth. With
+/// equal stages this is exact, and within 2 % if their times differ by up to 30 %.
 double step_length(const PipelineShape& shape, const PipelineTiming& timing);
 
 }  // namespace runner

@@ -2,7 +2,7 @@
 #pragma once
 #include <pjrt_c_api.h>
 
-#include "strategies/pjrt/element_type.hpp"
+#include "strategies/pjrt/array_type.hpp"
 
 /// A struct of arguments, all zero but its size, which tells the plug-in the version of the caller.
 #define PJRT_ARGUMENTS(Type, name) \

@@ -8,7 +8,6 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/calls.hpp"
-#include "strategies/pjrt/out_of_memory.hpp"
 
 namespace runner::pjrt {
 

@@ -14,7 +14,6 @@
 #include "runner/base/own_program.hpp"
 #include "runner/base/xxh3.hpp"
 #include "strategies/pjrt/calls.hpp"
-#include "strategies/pjrt/out_of_memory.hpp"
 
 namespace runner::pjrt {
 
@@ -23,8 +22,8 @@ namespace {
 /// The end of the last function that is needed; older plug-ins have a shorter table.
 constexpr size_t needed_bytes = PJRT_STRUCT_SIZE(PJRT_Api, PJRT_Executable_GetCompiledMemoryStats);
 
-/// Throws if the file ends before its sections do: a process that loads such a file dies of SIGBUS. Files that are not found here, and those
-/// that are no ELF files, are left to dlopen(), which searches folders and explains.
+/// Throws if the file ends before its sections do: a process that loads such a file dies of SIGBUS. Files that are not
+/// found here, and those that are no ELF files, are left to dlopen(), which searches folders and explains.
 void require_complete(const std::string& path) {
   Elf64_Ehdr header{};
   std::ifstream file(path, std::ios::binary);

@@ -3,11 +3,18 @@
 #pragma once
 #include <string>
 
+#include "runner/base/error.hpp"
+
 struct PJRT_Api;
 struct PJRT_Error;
 struct PJRT_Event;
 
 namespace runner::pjrt {
+
+/// The device has not enough memory for an array or a program.
+struct OutOfMemory : Error {
+  explicit OutOfMemory(const std::string& message) : Error(ExitCode::run_failed, message) {}
+};
 
 /// An open plug-in. It stays loaded until the process ends, because its threads do.
 class Plugin {
@@ -36,8 +43,8 @@ class Plugin {
   const PJRT_Api* api_ = nullptr;
 };
 
-/// The path of the plug-in for CPUs, which is in the folder of this program, or where scripts/setup installed it. Throws Error(environment) if
-/// it is in neither.
+/// The path of the plug-in for CPUs, which is in the folder of this program, or where scripts/setup installed it.
+/// Throws Error(environment) if it is in neither.
 std::string cpu_plugin();
 
 }  // namespace runner::pjrt

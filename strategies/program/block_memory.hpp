@@ -1,11 +1,15 @@
 // Bytes of tensors while one block of a model runs: in its forward, and in its backward. They come from the block's profile.
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "strategies/contract/block_profile.hpp"
 #include "strategies/contract/entry.hpp"
+#include "strategies/program/memory_peak.hpp"
 
 namespace runner {
 
@@ -81,6 +85,31 @@ class BlockMemory {
   std::shared_ptr<const BlockProfiles> profiles_;
   std::vector<int64_t> elements_;   ///< of each parameter
   std::vector<size_t> first_slot_;  ///< of each block
+};
+
+/// Bytes of what blocks compute with instead of their converted parameters (conversion.hpp), from the forward of a block to its backward.
+class ConvertedMemory {
+ public:
+  /// `blocks` and `peak` must outlive this object.
+  ConvertedMemory(const BlockMemory& blocks, MemoryPeak& peak) : blocks_(blocks), peak_(peak) {}
+
+  /// Before the block runs.
+  void make(uint32_t micro_batch, size_t block) {
+    const int64_t bytes = blocks_.converted(block), working = blocks_.converting(block);
+    if (bytes + working == 0) return;
+    held_[{micro_batch, block}] = bytes;
+    peak_.now.activations += bytes + working;
+    peak_.note();
+    peak_.now.activations -= working;
+  }
+  void drop(uint32_t micro_batch, size_t block) {
+    if (const auto found = held_.extract({micro_batch, block})) peak_.now.activations -= found.mapped();
+  }
+
+ private:
+  const BlockMemory& blocks_;
+  MemoryPeak& peak_;
+  std::map<std::pair<uint32_t, size_t>, int64_t> held_;  ///< by micro-batch and block
 };
 
 }  // namespace runner

@@ -9,11 +9,10 @@
 #include "strategies/contract/host_update.hpp"
 #include "strategies/offload/swapped_arrays.hpp"
 #include "strategies/program/block_memory.hpp"
-#include "strategies/program/converted_memory.hpp"
 #include "strategies/program/gradient_memory.hpp"
 #include "strategies/program/program.hpp"
 #include "strategies/program/rank_sums.hpp"
-#include "strategies/program/update_memory.hpp"
+#include "strategies/program/update_work.hpp"
 
 namespace runner {
 

@@ -1,10 +1,11 @@
 // Horovod's Adasum: ranks update with their own gradients, and the updates of all ranks are combined.
 //
-// Two updates a and b of a parameter are combined to (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b: equal ones are averaged, and
-// orthogonal ones are added. Pairs of ranks are combined, then pairs of pairs, and so on. At each level a rank sends half of its part to its
-// partner and combines the other half, so parts become shorter (vector halving); afterwards the halves return. Products a.b and norms are
-// those of whole parameters, so they are summed over the ranks that share a vector. Source: Maleki et al., Scaling Distributed Training
-// with Adaptive Summation (MLSys 2021); adasum.h of Horovod.
+// Two updates a and b of a parameter are combined to (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b: equal ones are
+// averaged, and orthogonal ones are added. Pairs of ranks are combined, then pairs of pairs, and so on. At each level a
+// rank sends half of its part to its partner and combines the other half, so parts become shorter (vector halving);
+// afterwards the halves return. Products a.b and norms are those of whole parameters, so they are summed over the ranks
+// that share a vector. Source: Maleki et al., Scaling Distributed Training with Adaptive Summation (MLSys 2021);
+// adasum.h of Horovod.
 #include <fmt/format.h>
 
 #include <cmath>

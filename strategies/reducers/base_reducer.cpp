@@ -80,6 +80,20 @@ ProcessGroup neighbours(World& world, int64_t size, const std::string& name) {
   return own;
 }
 
+namespace {
+
+/// noop_hook: gradients are not communicated. They become those of the mean over the rank's own rows.
+class Noop : public BaseReducer {
+ public:
+  using BaseReducer::BaseReducer;
+
+ protected:
+  void start(size_t, torch::Tensor&) override {}
+  void complete(size_t, torch::Tensor& values) override { to_own_mean(values); }
+};
+
+}  // namespace
+
 std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, const Job& job) {
   const std::map<std::string, std::function<std::shared_ptr<Reducer>()>> makers = {
       {"quantization_pertensor_hook", [&] { return make_quantization(world, plan, 0); }},
@@ -87,7 +101,7 @@ std::shared_ptr<Reducer> make_reducer(World& world, const ReducerPlan& plan, con
       {"powerSGD_hook", [&] { return make_power_sgd(world, plan, false); }},
       {"batched_powerSGD_hook", [&] { return make_power_sgd(world, plan, true); }},
       {"post_localSGD_hook", [&] { return make_local_sgd(world, plan, job); }},
-      {"noop_hook", [&] { return make_noop(world, plan); }},
+      {"noop_hook", [&] { return std::make_shared<Noop>(world, plan); }},
       {"adasum", [&] { return make_adasum(world, plan, job); }},
       {"hierarchical_sum", [&] { return make_hierarchical_sum(world, plan, job); }},
       {"bytegrad", [&] { return make_bytegrad(world, plan, job); }},

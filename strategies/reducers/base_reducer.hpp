@@ -80,6 +80,5 @@ std::shared_ptr<Reducer> make_qadam(World& world, const ReducerPlan& plan, const
 std::shared_ptr<Reducer> make_async_average(World& world, const ReducerPlan& plan);
 std::shared_ptr<Reducer> make_decentralized(World& world, const ReducerPlan& plan, const Job& job);
 std::shared_ptr<Reducer> make_low_precision_decentralized(World& world, const ReducerPlan& plan, const Job& job);
-std::shared_ptr<Reducer> make_noop(World& world, const ReducerPlan& plan);
 
 }  // namespace runner

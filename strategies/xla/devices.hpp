@@ -29,8 +29,8 @@ class Devices {
   /// Opens the plug-in, for programs on `ranks` devices. Throws as open().
   Devices(const DeviceOptions& options, int ranks);
 
-  /// Collective over the ranks of the world, which must be threads of this process. Throws Error(environment) if the plug-in cannot be used,
-  /// has another platform, or has too few devices.
+  /// Collective over the ranks of the world, which must be threads of this process. Throws Error(environment) if the
+  /// plug-in cannot be used, has another platform, or has too few devices.
   static std::shared_ptr<Devices> open(World& world, const DeviceOptions& options);
 
   const pjrt::Client& client() const { return client_; }

@@ -1,9 +1,9 @@
 // `xla`, `single_xla` and `xla_fsdp`: a step that XLA compiles, on the devices of a PJRT plug-in. One process has a thread for each device.
 // Torch-free.
 //
-// Source: PyTorch/XLA's data parallelism and XlaFullyShardedDataParallel; Lightning's XLAStrategy, SingleDeviceXLAStrategy and
-// XLAFSDPStrategy, before 2.0 TPUSpawnStrategy. There each device has its own process, and operators are collected until `mark_step`. Here the
-// step of a recipe is one program, so there is nothing to mark.
+// Source: PyTorch/XLA's data parallelism and XlaFullyShardedDataParallel; Lightning's XLAStrategy,
+// SingleDeviceXLAStrategy and XLAFSDPStrategy, before 2.0 TPUSpawnStrategy. There each device has its own process, and
+// operators are collected until `mark_step`. Here the step of a recipe is one program, so there is nothing to mark.
 #pragma once
 #include "strategies/program/parallel_plan.hpp"
 

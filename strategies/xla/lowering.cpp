@@ -9,8 +9,8 @@ namespace {
 const Lowerings& table() {
   static const auto table = [] {
     Lowerings all;
-    for (const auto& add : {add_elementwise, add_activations, add_new_tensors, add_products, add_reductions, add_losses,
-                            add_indexing, add_joins, add_norms, add_images, add_dropout})
+    for (const auto& add : {add_elementwise, add_activations, add_new_tensors, add_reductions, add_losses, add_indexing,
+                            add_norms, add_images, add_dropout})
       add(all);
     return all;
   }();

@@ -24,13 +24,11 @@ std::vector<std::string> lowered_operators();
 
 // ---- the parts of the table, by what they compute
 void add_elementwise(Lowerings& table);
-void add_products(Lowerings& table);
 void add_reductions(Lowerings& table);
 void add_indexing(Lowerings& table);
 void add_activations(Lowerings& table);
 void add_new_tensors(Lowerings& table);
 void add_losses(Lowerings& table);
-void add_joins(Lowerings& table);
 void add_norms(Lowerings& table);
 void add_images(Lowerings& table);
 void add_dropout(Lowerings& table);

@@ -8,6 +8,7 @@ namespace runner::xla {
 
 using pjrt::Binary;
 using pjrt::Comparison;
+using pjrt::counted_dims;
 using pjrt::ElementType;
 using pjrt::ModuleText;
 using pjrt::Reduction;
@@ -43,13 +44,6 @@ inline Value extreme_of(ModuleText& text, Binary kind, const Value& a, const Val
   const auto result = text.binary(kind, a, b);
   if (!is_float(a)) return result;
   return text.select(not_numbers(text, a), a, text.select(not_numbers(text, b), b, result));
-}
-
-/// The numbers first, first + 1, ... before `end`.
-inline Shape counted_dims(int64_t first, int64_t end) {
-  Shape dims;
-  for (int64_t d = first; d < end; ++d) dims.push_back(d);
-  return dims;
 }
 
 /// `a` has lost some dimensions of `shape`, by a reduction over `dims`. Repeats it along them.

@@ -5,14 +5,14 @@
 
 #include "runner/base/error.hpp"
 #include "strategies/xla/lowering_tools.hpp"
-#include "strategies/xla/sharing.hpp"
 #include "strategies/xla/update_text.hpp"
 
 namespace runner::xla {
 
 namespace {
 
-/// Forward and backward of a model's blocks in a program, block by block, as the executor on LibTorch runs them (executor/block_graphs.hpp).
+/// Forward and backward of a model's blocks in a program, block by block, as the executor on LibTorch runs them
+/// (executor/block_graphs.hpp).
 class ModelPass {
  public:
   /// `parameters`: what the device has of each. All must outlive the pass.

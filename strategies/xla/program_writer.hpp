@@ -44,7 +44,8 @@ struct Clipping {
 
 /// Arguments, in this order, as the form needs them:
 ///   parameters (all), states (of each trained parameter), gradients (of each trained parameter), fields of the micro-batch,
-///   the factor of the loss, the key of dropout and the first row (StepNumbers), and the numbers of the update: those of each group, and what gradients are divided by before they are clipped.
+///   the factor of the loss, the key of dropout and the first row (StepNumbers), and the numbers of the update: those of each
+///   group, and what gradients are divided by before they are clipped.
 /// Results, in this order:
 ///   with an update: parameters (trained ones), states; without: gradients;
 ///   with a backward: the summed loss of all devices; with an update: the squared norm of the gradients. Both have the type float64 or

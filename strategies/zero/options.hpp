@@ -47,9 +47,4 @@ constexpr int in_flight_most = 256;
 
 const OptionTable<ZeroOptions>& zero_option_table();
 
-/// zero_plan() of a job with these options.
-ParallelPlan zero_plan_of(const Job& job, const ZeroOptions& options);
-/// DeepSpeed's loss scaling for 16-mixed.
-LossScalePolicy zero_loss_scale(const ZeroOptions& options);
-
 }  // namespace runner

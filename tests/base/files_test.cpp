@@ -19,15 +19,11 @@
 #include "runner/base/outside_fault.hpp"
 #include "runner/base/private_file.hpp"
 #include "runner/base/scratch_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 
 namespace {
-struct TemporaryFolder {
-  fs::path path = fs::temp_directory_path() / ("runner-files-" + std::to_string(::getpid()));
-  TemporaryFolder() { fs::create_directories(path); }
-  ~TemporaryFolder() { fs::remove_all(path); }
-};
 template <typename Result>
 void use(const Result&) {}
 }  // namespace

@@ -1,5 +1,5 @@
 // Conversions between floating-point dtypes: exact if possible, otherwise rounded to nearest even.
-#include "runner/checkpoint/float_types.hpp"
+#include "runner/checkpoint/safetensors.hpp"
 
 #include <bit>
 #include <cmath>

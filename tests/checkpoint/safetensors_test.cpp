@@ -24,7 +24,14 @@ std::string raw_file(const std::string& header, const std::string& data) {
 std::string open_message(const std::string& header, const std::string& data) {
   Folder folder;
   write_text(folder / "x.safetensors", raw_file(header, data));
-  auto message = message_of([&] { SafetensorsFile file(folder / "x.safetensors"); });
+  auto message = message_of([&] {
+    try {
+      SafetensorsFile file(folder / "x.safetensors");
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::usage);
+      throw;
+    }
+  });
   auto at = message.find((folder / "x.safetensors").string());
   if (at != std::string::npos) message.replace(at, (folder / "x.safetensors").string().size(), "FILE");
   return message;
@@ -138,6 +145,8 @@ TEST_CASE("a header that lies is refused with the fault") {
   CHECK(open_message(R"({"__metadata__":{"a":1}})", "") == "FILE: `__metadata__.a` is not a string");
   CHECK(open_message(R"({"__metadata__":3})", "") == "FILE: `__metadata__` is not a table");
   CHECK(open_message(R"({"a":3})", "") == "FILE: `a` is not a table");
+  CHECK(open_message("{\"" + std::string(1 << 20, 'a') + "\":3}", "") ==
+        "FILE: `" + std::string(80, 'a') + "...` is not a table");
   CHECK(
       open_message(
           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",

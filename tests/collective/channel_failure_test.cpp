@@ -28,7 +28,7 @@ Texts channel_errors(const Body& sender, const Body& receiver,
       timeout);
 }
 
-at::Tensor floats(int64_t numel) { return torch::ones({numel}); }
+at::Tensor ones_of(int64_t numel) { return torch::ones({numel}); }
 
 }  // namespace
 
@@ -37,15 +37,15 @@ TEST_CASE("the error of a message that the receiver does not expect names both s
   // The sender hears of it with a message that cannot have left before.
   auto send_and_go_on = [](const at::Tensor& tensor, int number) {
     return [tensor, number](const Channel& channel) {
-      channel.send(floats(1), 1)->wait();
+      channel.send(ones_of(1), 1)->wait();
       auto wrong = channel.send(tensor, number);
-      channel.send(floats(8 << 20), 3)->wait();
+      channel.send(ones_of(8 << 20), 3)->wait();
       wrong->wait();
     };
   };
   auto receive = [](const at::Tensor& tensor, int number) {
     return [tensor, number](const Channel& channel) {
-      channel.receive(floats(1), 1)->wait();
+      channel.receive(ones_of(1), 1)->wait();
       channel.receive(tensor, number)->wait();
     };
   };
@@ -53,13 +53,13 @@ TEST_CASE("the error of a message that the receiver does not expect names both s
                    const std::string& text) {
     CHECK(channel_errors(send_and_go_on(sent, number), receive(received, expected)) == Texts{text, text});
   };
-  check(floats(10), 2, floats(11), 2,
+  check(ones_of(10), 2, ones_of(11), 2,
         "ranks diverged: rank 0 is in transfer #3 (40 B of float32, message 2) of activations 0 to 1, rank 1 in "
         "transfer #3 (44 B of float32, message 2) of activations 0 to 1");
-  check(floats(10), 2, floats(10).to(torch::kInt32), 2,
+  check(ones_of(10), 2, ones_of(10).to(torch::kInt32), 2,
         "ranks diverged: rank 0 is in transfer #3 (40 B of float32, message 2) of activations 0 to 1, rank 1 in "
         "transfer #3 (40 B of int32, message 2) of activations 0 to 1");
-  check(floats(10), 2, floats(10), 5,
+  check(ones_of(10), 2, ones_of(10), 5,
         "ranks diverged: rank 0 is in transfer #3 (40 B of float32, message 2) of activations 0 to 1, rank 1 in "
         "transfer #3 (40 B of float32, message 5) of activations 0 to 1");
 }
@@ -70,13 +70,13 @@ TEST_CASE("a timeout tells which rank waits in which channel, and where the othe
   SECTION("for a message that is not sent") {
     auto texts = channel_errors(
         [&](const Channel& channel) {
-          channel.send(floats(1))->wait();
+          channel.send(ones_of(1))->wait();
           sleep();
-          channel.send(floats(2))->wait();
+          channel.send(ones_of(2))->wait();
         },
         [&](const Channel& channel) {
-          channel.receive(floats(1))->wait();
-          channel.receive(floats(2))->wait();
+          channel.receive(ones_of(1))->wait();
+          channel.receive(ones_of(2))->wait();
         },
         timeout);
     CHECK_THAT(texts[1], Matches(R"(rank 1 waited 0\.\d+ s in transfer #3 \(8 B of float32\) of activations 0 to 1: )"
@@ -84,7 +84,7 @@ TEST_CASE("a timeout tells which rank waits in which channel, and where the othe
     CHECK(texts[0] == texts[1]);
   }
   SECTION("for room for a large message") {
-    auto texts = channel_errors([&](const Channel& channel) { channel.send(floats(2 << 20))->wait(); },
+    auto texts = channel_errors([&](const Channel& channel) { channel.send(ones_of(2 << 20))->wait(); },
                                 [&](const Channel&) { sleep(); }, timeout);
     CHECK_THAT(texts[0], Matches(R"(rank 0 waited 0\.\d+ s in transfer #2 \(8\.00 MiB of float32\) of activations 0 )"
                                  R"(to 1: rank 1 is still at transfer #1 \(1 B of uint8\) of activations 0 to 1)"));
@@ -94,17 +94,17 @@ TEST_CASE("a timeout tells which rank waits in which channel, and where the othe
 
 TEST_CASE("a rank that ends wakes one that waits for its messages", "[collective][channel]") {
   SECTION("without an error, before its send has ended") {
-    CHECK(channel_errors([](const Channel& channel) { channel.send(floats(8 << 20)); },
+    CHECK(channel_errors([](const Channel& channel) { channel.send(ones_of(8 << 20)); },
                          [](const Channel& channel) {
                            std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                           channel.receive(floats(8 << 20))->wait();
+                           channel.receive(ones_of(8 << 20))->wait();
                          }) == Texts{"", "rank 0 gave up"});
   }
   SECTION("without an error, when its sends have ended, so their messages arrive") {
-    CHECK(channel_errors([](const Channel& channel) { channel.send(floats(1 << 20))->wait(); },
+    CHECK(channel_errors([](const Channel& channel) { channel.send(ones_of(1 << 20))->wait(); },
                          [](const Channel& channel) {
                            std::this_thread::sleep_for(std::chrono::milliseconds(200));
-                           channel.receive(floats(1 << 20))->wait();
+                           channel.receive(ones_of(1 << 20))->wait();
                          }) == Texts{"", ""});
   }
   SECTION("with an error") {
@@ -113,7 +113,7 @@ TEST_CASE("a rank that ends wakes one that waits for its messages", "[collective
       auto channel = make_channel(world, "activations", 0, 1);
       if (world.rank == 0) throw std::runtime_error("my own trouble");
       try {
-        channel.receive(floats(1))->wait();
+        channel.receive(ones_of(1))->wait();
       } catch (const c10::DistBackendError& error) {
         woken[1] = error.what_without_backtrace();
         throw;
@@ -130,9 +130,9 @@ TEST_CASE("a channel that has failed keeps failing with its first error", "[coll
       "float32) of activations 0 to 1";
   Texts received;
   auto texts =
-      channel_errors([](const Channel& channel) { channel.send(floats(1))->wait(); },
+      channel_errors([](const Channel& channel) { channel.send(ones_of(1))->wait(); },
                      [&](const Channel& channel) {
-                       std::vector<Channel::Work> works{channel.receive(floats(2)), channel.receive(floats(1))};
+                       std::vector<Channel::Work> works{channel.receive(ones_of(2)), channel.receive(ones_of(1))};
                        for (auto& work : works) try {
                            work->wait();
                          } catch (const c10::DistBackendError& error) {
@@ -146,26 +146,26 @@ TEST_CASE("a channel that has failed keeps failing with its first error", "[coll
 TEST_CASE("transfers in the wrong direction, of parts of tensors, and beside collectives are refused",
           "[collective][channel]") {
   CHECK(errors(3, [](World& world) {
-          std::vector<at::Tensor> one{floats(1)};
+          std::vector<at::Tensor> one{ones_of(1)};
           world.group->send(one, 1, 0);
         })[0] == "the first rank of a group of two sends, not rank 0 of 3");
   CHECK(errors(2,
                [](World& world) {
                  auto pair = world.make_subgroup({1, 0}, "pair");
-                 std::vector<at::Tensor> one{floats(1)};
+                 std::vector<at::Tensor> one{ones_of(1)};
                  world.rank == 0 ? pair->send(one, 0, 0) : pair->recv(one, 1, 0);
                }) == Texts{"the first rank of a group of two sends, not rank 1 of 2",
                            "the second rank of a group of two receives, not rank 0 of 2"});
   CHECK(errors(2, [](World& world) {
           auto pair = world.make_subgroup({0, 1}, "pair");
-          all_reduce(pair, floats(1));
+          all_reduce(pair, ones_of(1));
           Channel channel(pair);
-          world.rank == 0 ? channel.send(floats(1)) : channel.receive(floats(1));
+          world.rank == 0 ? channel.send(ones_of(1)) : channel.receive(ones_of(1));
         })[0] == "a group over shared memory has either collectives or transfers, so no transfer after a collective");
   CHECK(errors(2, [](World& world) {
           auto pair = world.make_subgroup({0, 1}, "pair");
           Channel channel(pair);
-          (world.rank == 0 ? channel.send(floats(1)) : channel.receive(floats(1)))->wait();
+          (world.rank == 0 ? channel.send(ones_of(1)) : channel.receive(ones_of(1)))->wait();
           barrier(pair);
         })[1] == "a group over shared memory has either collectives or transfers, so no barrier after a transfer");
   CHECK(channel_errors(

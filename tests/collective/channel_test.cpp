@@ -27,7 +27,7 @@ class RandomDelays {
   std::minstd_rand random_;
 };
 
-at::Tensor number(int64_t value) { return torch::full({1}, value, torch::kInt64); }
+at::Tensor integer_of(int64_t value) { return torch::full({1}, value, torch::kInt64); }
 
 double cpu_seconds() {
   timespec used{};
@@ -103,9 +103,9 @@ TEST_CASE("many small messages keep their order in both directions under random 
       if (i % 7 == 0) delays.sleep();
       if (i < rounds)
         for (const auto* channel : {&ring.to_right, &ring.to_left})
-          sends.push_back(channel->send(kept.emplace_back(number(world.rank * rounds + i)), i));
+          sends.push_back(channel->send(kept.emplace_back(integer_of(world.rank * rounds + i)), i));
       if (i < ahead) continue;
-      auto left = number(-1), right = number(-1);
+      auto left = integer_of(-1), right = integer_of(-1);
       auto from_right = ring.from_right.receive(right, i - ahead), from_left = ring.from_left.receive(left, i - ahead);
       from_left->wait();
       from_right->wait();
@@ -147,9 +147,9 @@ TEST_CASE("ranks that wait for a message use no processor", "[collective][channe
       double before = cpu_seconds();  // of both ranks, which are threads
       std::this_thread::sleep_for(std::chrono::milliseconds(600));
       RANK_CHECK(cpu_seconds() - before < 0.06);
-      channel.send(number(1))->wait();
+      channel.send(integer_of(1))->wait();
     } else {
-      auto received = number(0);
+      auto received = integer_of(0);
       channel.receive(received)->wait();
       RANK_CHECK(received.item<int64_t>() == 1);
     }
@@ -226,11 +226,11 @@ TEST_CASE("32 ranks with five axes and channels between the stages of pipelines 
     RANK_CHECK(world.trace->groups().size() == 2 + 5 * 16 + 4 * 16);  // with world and control
     RANK_CHECK(mine.size() == axes.size() && sends.size() == 2 && receives.size() == 2);
     for (auto& group : mine) RANK_CHECK(all_reduce(group, torch::ones({2})).eq(2).all().item<bool>());
-    auto sent = number(world.rank);
+    auto sent = integer_of(world.rank);
     std::vector<Channel::Work> works;
     for (auto& channel : sends) works.push_back(channel.send(sent));
     for (auto& channel : receives) {
-      auto received = number(-1);
+      auto received = integer_of(-1);
       channel.receive(received)->wait();
       RANK_CHECK(received.item<int64_t>() == (world.rank + 16) % 32);
     }

@@ -10,8 +10,6 @@
 
 #include "strategies/collective/backends.hpp"
 #include "strategies/collective/gloo.hpp"
-#include "strategies/collective/host_staged.hpp"
-#include "strategies/collective/recording.hpp"
 #include "tests/collective/errors.hpp"
 #include "tests/collective/operations.hpp"
 #include "tests/support/rank_check.hpp"
@@ -31,7 +29,7 @@ BackendPtr make_inner(World& world, const std::string& transport, const std::vec
                       const std::string& name) {
   if (transport == "shm") {
     auto group = world.make_subgroup(ranks, name);
-    return group ? dynamic_cast<RecordingBackend&>(*group->getBackend(at::kCPU)).inner() : BackendPtr();
+    return group ? inner_backend(group) : BackendPtr();
   }
   const auto place = std::ranges::find(ranks, world.rank);
   if (place == ranks.end()) return {};
@@ -44,8 +42,8 @@ ProcessGroup staged_group(World& world, const std::string& transport, const std:
   auto inner = make_inner(world, transport, ranks, name);
   const int index = world.trace->add_group(name, ranks);
   if (!inner) return {};
-  return recorded_group(world.store, c10::make_intrusive<HostStagedBackend>(std::move(inner)), at::kCPU,
-                        c10d::ProcessGroup::BackendType::CUSTOM, world.trace, index);
+  return recorded_group(world.store, host_staged(std::move(inner)), at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                        world.trace, index);
 }
 
 std::vector<int> all_ranks(const World& world) {
@@ -226,8 +224,9 @@ TEST_CASE("tensors of any strides get the values that the inner backend gives to
   const std::string transport = GENERATE("shm", "gloo");
   run_over(transport, ranks, [&](World& world) {
     auto inner = make_inner(world, transport, all_ranks(world), "inner");
-    HostStagedBackend staged(inner);
-    RANK_CHECK(staged.inner() == inner && staged.getBackendName() == transport);
+    const auto made = host_staged(inner);
+    auto& staged = *made;
+    RANK_CHECK(staged.getBackendName() == transport);
     RANK_CHECK(staged.getRank() == world.rank && staged.getSize() == world.size);
     for (auto dtype : {torch::kFloat32, torch::kBFloat16}) {
       const bool of_gloo = transport == "gloo";
@@ -244,7 +243,8 @@ TEST_CASE("tensors of any strides get the values that the inner backend gives to
 
 TEST_CASE("a parameter takes a result, and autograd does not see the change", "[collective][host_staged]") {
   run_ranks(2, [](World& world) {
-    HostStagedBackend staged(make_inner(world, "shm", {0, 1}, "inner"));
+    const auto made = host_staged(make_inner(world, "shm", {0, 1}, "inner"));
+    auto& staged = *made;
     auto parameter = torch::full({4}, 1.0f + static_cast<float>(world.rank)).requires_grad_();
     const auto version = parameter._version();
     auto square = parameter.square().sum();
@@ -262,7 +262,8 @@ TEST_CASE("a parameter takes a result, and autograd does not see the change", "[
 TEST_CASE("results are copied back after the inner work has ended, and only if it succeeds",
           "[collective][host_staged]") {
   auto inner = c10::make_intrusive<LateBackend>();
-  HostStagedBackend staged(inner);
+  const auto made = host_staged(inner);
+  auto& staged = *made;
   Tensors tensors{torch::zeros({3})};
   auto work = staged.allreduce(tensors, {});
   CHECK(work->isCompleted());
@@ -274,7 +275,8 @@ TEST_CASE("results are copied back after the inner work has ended, and only if i
 }
 
 TEST_CASE("a reduce writes the tensor of the root only", "[collective][host_staged]") {
-  HostStagedBackend staged(c10::make_intrusive<LateBackend>());
+  const auto made = host_staged(c10::make_intrusive<LateBackend>());
+  auto& staged = *made;
   for (int root : {1, 0}) {
     Tensors tensors{torch::zeros({3})};
     staged.reduce(tensors, {.rootRank = root});
@@ -284,7 +286,8 @@ TEST_CASE("a reduce writes the tensor of the root only", "[collective][host_stag
 
 TEST_CASE("a message is read in send, and kept until it has left", "[collective][host_staged]") {
   auto inner = c10::make_intrusive<LateBackend>();
-  HostStagedBackend staged(inner);
+  const auto made = host_staged(inner);
+  auto& staged = *made;
   Tensors tensors{torch::full({3}, 5.0f)};
   auto work = staged.send(tensors, 1, 0);
   tensors[0].fill_(7);
@@ -372,7 +375,8 @@ TEST_CASE("ranks that diverge get the inner backend's error through host memory"
 }
 
 TEST_CASE("operations that do not go through host memory are refused", "[collective][host_staged]") {
-  HostStagedBackend staged(c10::make_intrusive<LateBackend>());
+  const auto made = host_staged(c10::make_intrusive<LateBackend>());
+  auto& staged = *made;
   std::vector<Tensors> outputs{{torch::zeros({1}), torch::zeros({1})}};
   Tensors inputs{torch::zeros({1})};
   try {

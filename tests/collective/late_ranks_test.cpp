@@ -1,7 +1,7 @@
 // Detects from the last calls of all ranks for which ranks the others wait.
 #include <catch2/catch_test_macros.hpp>
 
-#include "strategies/collective/late_ranks.hpp"
+#include "strategies/collective/divergence.hpp"
 #include "strategies/collective/libtorch.hpp"
 
 using namespace runner;

@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/commands/fine_tune_support.hpp"
+#include "tests/support/every_nth.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -15,6 +16,8 @@ using Catch::Matchers::WithinRel;
 TEST_CASE("rank 20: PEFT reads our DoRA, and the merged model has its loss", "[e2e][rank20]") {
   const auto python = python_with_peft();
   const auto family = GENERATE(as<std::string>(), "llama", "gpt", "phi3", "gpt_neox");
+  static EveryNth chosen(3);
+  if (!chosen()) return;
   CAPTURE(family);
   TunedPlace place(family);
   const std::string dora = "fine_tune.method=dora", mlp = "fine_tune.targets=[\"*.mlp.*\"]";
@@ -48,6 +51,8 @@ TEST_CASE("rank 20: training starts from a DoRA that PEFT wrote", "[e2e][rank20]
       Row{"gpt", R"({"r": 4, "lora_alpha": 8, "use_dora": true, "target_modules": ["c_attn"], "fan_in_fan_out": true})",
           "[\"c_attn\"]"},
       Row{"phi3", R"({"r": 4, "lora_alpha": 8, "use_dora": true, "target_modules": ["qkv_proj"]})", "[\"qkv_proj\"]"});
+  static EveryNth chosen(2);
+  if (!chosen()) return;
   CAPTURE(row.family);
   TunedPlace place(row.family);
   const auto command = fmt::format("cd {} && {} {}/tests/commands/peft_losses.py --make base theirs '{}'",
@@ -67,9 +72,12 @@ TEST_CASE("rank 20: training starts from a DoRA that PEFT wrote", "[e2e][rank20]
 }
 
 TEST_CASE("rank 20: a merged export of QLoRA computes as its run did", "[e2e][rank20]") {
-  TunedPlace place(GENERATE(as<std::string>(), "llama", "gpt", "phi3"));
+  const auto family = GENERATE(as<std::string>(), "llama", "gpt", "phi3");
   const std::string method = GENERATE(as<std::string>(), "lora", "dora"),
                     twice = GENERATE(as<std::string>(), "false", "true");
+  static EveryNth chosen(5);
+  if (!chosen()) return;
+  TunedPlace place(family);
   std::vector<std::string> settings = {"fine_tune.method=" + method, "fine_tune.quantization=nf4"};
   if (twice == "true") settings.push_back("fine_tune.double_quantization=true");
   const auto run = place.tune(settings);

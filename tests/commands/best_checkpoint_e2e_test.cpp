@@ -100,6 +100,20 @@ TEST_CASE("show names the best checkpoint, and --best uses it in all verbs", "[e
   REQUIRE(place.run({"export", "last", "--output", "best", "--best"}).code == 0);
   REQUIRE(place.run({"export", "last", "--output", "second", "--step", "2"}).code == 0);
   CHECK(slurp(place.path() / "best/model.safetensors") == slurp(place.path() / "second/model.safetensors"));
+
+  CHECK_FALSE(newest.json().contains("changed_data"));
+  place.write("validation.txt", std::string(100, 'c'));
+  const std::string change = "the content of " + (place.path() / "validation.txt").string() + " has changed";
+  const auto changed = place.run({"evaluate", "last", "--json"});
+  CHECK(changed.json().at("changed_data") == std::vector{change});
+  CHECK_THAT(changed.err, ContainsSubstring("warning: the validation data have changed since the run used them: " +
+                                            change + ". The loss cannot be compared with those of the run\n"));
+  const auto resumed = place.run({"resume", "--set", "train.max_steps=8"});
+  CHECK(resumed.code == 0);
+  CHECK_THAT(resumed.err, ContainsSubstring("note: the validation data have changed, so later losses of validation "
+                                            "are of other data: " +
+                                            change));
+  CHECK_FALSE(place.run({"evaluate", "last", "--json"}).json().contains("changed_data"));
 }
 
 TEST_CASE("a best checkpoint that was deleted or is damaged is named, and the next one is used", "[e2e][best]") {

@@ -4,7 +4,7 @@
 
 RECORDS: JSON lines with text, label and perhaps text_pair. TOKENIZER: "bytes", where the bytes of the text are the tokens, or a folder.
 FOLDER: a Hugging Face folder, whose id2label names the labels. With BASE and ADAPTER, a second line is of PEFT's adapter on a base
-with a new classifier for LABELS. With a pad token, all records are one padded batch. text_classification_e2e_test.cpp runs it where it finds torch, transformers and peft.
+with a new classifier for LABELS. With a pad token, all records are one padded batch. exported_classifiers_e2e_test.cpp runs it where it finds torch, transformers and peft.
 """
 import json
 import sys

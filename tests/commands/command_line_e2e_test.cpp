@@ -149,6 +149,15 @@ TEST_CASE("several values after --set, and --unset, are applied together", "[e2e
                 "strategy"})["config"]["strategy"] == nlohmann::json{{"name", "zero"}, {"stage", 2}});
   CHECK(place.run({"print", "tiny.toml", "--set", "run.seed=5", "--unset", "run.seed"}).err ==
         "--unset run.seed: error: `run.seed` is both set and unset\n--set run.seed=5: note: it is set here\n");
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"--unset", "data.validation_fraction", "strategy", "tiny.toml", "--set", "data.validation=[\"text.txt\"]"},
+           {"tiny.toml", "--unset=strategy", "data.validation_fraction", "--set", "data.validation=[\"text.txt\"]"}}) {
+    const auto removed = config(words)["config"];
+    CHECK_FALSE(removed["data"].contains("validation_fraction"));
+    CHECK(removed["strategy"]["name"] == "auto");
+  }
+  CHECK_THAT(place.run({"print", "tiny.toml", "--unset", "run.seed", "run.nope"}).err,
+             StartsWith("--unset run.nope: error: recipes have no section or key `run.nope`\n"));
   CHECK(place.run({"print", "tiny.toml", "--unset", "nope"}).err ==
         "--unset nope: error: recipes have no section or key `nope`\n");
   CHECK(place.run({"print", "tiny.toml", "--set"}).err ==

@@ -21,7 +21,7 @@ const std::string configuration = R"({
 })";
 
 /// The tiny recipe without a batch size; the configuration sets it.
-void write_recipe(const Workplace& place, const std::string& strategy) {
+void write_deepspeed_recipe(const Workplace& place, const std::string& strategy) {
   write_tiny_recipe(place, strategy);
   auto text = slurp(place.path() / "tiny.toml");
   auto at = text.find("global_batch_size = 12\n");
@@ -33,7 +33,7 @@ void write_recipe(const Workplace& place, const std::string& strategy) {
 TEST_CASE("a recipe with a DeepSpeed configuration trains with the configuration's settings", "[e2e]") {
   Workplace place;
   place.write("ds.json", configuration);
-  write_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
+  write_deepspeed_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
   auto result = place.run({"run", "tiny.toml", "--json"});
   INFO(result.err);
   REQUIRE(result.code == 0);
@@ -50,7 +50,7 @@ TEST_CASE("a recipe with a DeepSpeed configuration trains with the configuration
 TEST_CASE("import deepspeed prints sections of a recipe; print --as deepspeed prints a configuration", "[e2e]") {
   Workplace place;
   place.write("ds.json", configuration);
-  write_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
+  write_deepspeed_recipe(place, "[strategy]\nname = \"deepspeed\"\nconfig = \"ds.json\"\n");
   auto resolved = place.run({"print", "tiny.toml"});
   REQUIRE(resolved.code == 0);
 

@@ -1,5 +1,6 @@
 // Why a run stopped, what is recorded about it, and how it can be trained longer.
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -67,7 +68,7 @@ TEST_CASE("a fixed loss scale that overflows is an error, and skipped steps alon
   CHECK_THAT(lowered.err, ContainsSubstring("note: no step of this attempt changed the parameters: all were skipped"));
 }
 
-TEST_CASE("the last step is recorded, also if a hook or train.max_time ends the training", "[e2e]") {
+TEST_CASE("the last step is recorded, also if a hook, train.max_time or a signal ends the training", "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[hooks]\nfiles = [\"probe.lua\"]\n");
   place.write("probe.lua",
@@ -91,6 +92,17 @@ TEST_CASE("the last step is recorded, also if a hook or train.max_time ends the 
   INFO(time.err);
   REQUIRE(time.code == 0);
   CHECK(place.points("loss").back()[1] == time.json().at("final_loss"));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Workplace stopping;
+    write_tiny_recipe(stopping, checkpoints);
+    const pid_t pid = stopping.start(
+        {"run", "tiny.toml", "--json", "--set", "train.log_every_n_steps=1000000", "train.max_steps=1000000"});
+    REQUIRE(wait_until([&] { return has_checkpoint(stopping, 2); }, 30));
+    ::kill(pid, signal);
+    const auto stopped = stopping.finish(pid);
+    INFO(stopped.err);
+    CHECK(stopping.points("loss").back() == json{stopped.json().at("steps"), stopped.json().at("final_loss")});
+  }
 }
 
 TEST_CASE("the result of a resumed run includes what the run had reached", "[e2e]") {

@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "runner/base/files.hpp"
 #include "tests/support/command.hpp"
 
 using namespace runner::testing;
@@ -48,6 +49,20 @@ TEST_CASE("each kind of end has an exit code", "[e2e]") {
     CHECK(result.code == row.code);
     CHECK_THAT(result.out + result.err, ContainsSubstring(row.said));
   }
+}
+
+TEST_CASE("a machine without /proc has a message of its own", "[e2e]") {
+  if (::system("unshare -m true 2>/dev/null") != 0) SKIP("this user cannot make a mount namespace (unshare -m)");
+  Workplace place;
+  write_tiny_recipe(place);
+  const std::string line = "cd " + place.path().string() + " && RUNNER_HOME=" + place.home().string() +
+                           " unshare -m sh -c 'mount -t tmpfs none /proc && exec " RUNNER_BINARY_DIR
+                           "/bin/runner run tiny.toml' 2>messages";
+  const int status = ::system(line.c_str());
+  CHECK(WEXITSTATUS(status) == 4);
+  CHECK(runner::read_file(place.path() / "messages") ==
+        "error: /proc/self/exe cannot be read (No such file or directory); runner finds its files with it: is /proc "
+        "mounted?\n");
 }
 
 TEST_CASE("a run without a reader of its output trains to its end", "[e2e]") {

@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/commands/fine_tune_support.hpp"
+#include "tests/support/every_nth.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -17,6 +18,8 @@ using nlohmann::json;
 TEST_CASE("rank 4: PEFT reads our adapters, and the merged model has their loss", "[e2e][rank4]") {
   const auto python = python_with_peft();
   const auto family = GENERATE(as<std::string>(), "llama", "gpt", "phi3", "gpt_neox");
+  static EveryNth chosen(3);
+  if (!chosen()) return;
   CAPTURE(family);
   TunedPlace place(family);
   const auto run = place.tune({"fine_tune.rslora=true"});
@@ -61,6 +64,8 @@ TEST_CASE("rank 4: training starts from adapters that PEFT wrote", "[e2e][rank4]
       Row{"gpt_neox",
           R"({"r": 4, "lora_alpha": 8, "use_rslora": true, "target_modules": ["query_key_value"]})",
           {"fine_tune.targets=[\"query_key_value\"]", "fine_tune.rslora=true"}});
+  static EveryNth chosen(3);
+  if (!chosen()) return;
   CAPTURE(row.family);
   TunedPlace place(row.family, /*tied=*/row.family != "llama");
   const auto command = fmt::format("cd {} && {} {}/tests/commands/peft_losses.py --make base theirs '{}'",

@@ -38,6 +38,10 @@ TEST_CASE("expectation 27: a loss that is not finite is an event with the sample
   auto steps = json::array();
   for (const auto& event : events_of(place, "nonfinite")) steps.push_back(event.at("step"));
   CHECK(steps == json::parse("[2, 3, 5, 9, 12]"));  // the 1st, 2nd, 4th and 8th of 11, and the validation at the end
+  const std::string at_the_end =
+      "the last validation loss, of step 12, is nan, so the trained model is probably unusable";
+  CHECK_THAT(skipped.err, ContainsSubstring("note: " + at_the_end));
+  CHECK_THAT(events_of(place, "note").back().at("message").get<std::string>(), ContainsSubstring(at_the_end));
 
   CHECK(place
             .run({"run", "tiny.toml", "--set", "optimizer.lr=1e30", "data.shuffle=false", "train.on_nonfinite=skip",

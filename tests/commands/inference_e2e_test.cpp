@@ -96,6 +96,20 @@ TEST_CASE("a text ends before a stop text, and at the model's max_seq_len", "[e2
   CHECK(long_prompt.json()["prompt_tokens_dropped"] == 76);
 }
 
+TEST_CASE("a verb whose reader has gone away ends without an error message", "[e2e]") {
+  const auto& place = trained();
+  place.write("some.jsonl", "{\"prompt\": \"line 1\", \"text\": \"line 1\"}\n");
+  for (const std::string words :
+       {"predict last some.jsonl", "embed last some.jsonl", "generate last --file some.jsonl"}) {
+    const std::string line = "cd '" + place.path().string() + "' && (RUNNER_HOME='" + place.home().string() +
+                             "' " RUNNER_BINARY_DIR "/bin/runner " + words + " 2>messages; echo $? >code) | true";
+    INFO(line);
+    CHECK(std::system(line.c_str()) == 0);
+    CHECK(slurp(place.path() / "code") == "130\n");
+    CHECK_THAT(slurp(place.path() / "messages"), !ContainsSubstring("error"));
+  }
+}
+
 TEST_CASE("generate says what is wrong", "[e2e]") {
   const auto& place = trained();
   const auto unknown = place.run({"generate", "nothing", "x"});
@@ -131,6 +145,32 @@ TEST_CASE("errors name the options of the command, and not keys of the recipe", 
   CHECK_THAT(without,
              ContainsSubstring("the model needs its tokenizer: " + folder + "/folder is a folder without a tokenizer"));
   CHECK_THAT(without, !ContainsSubstring("data."));
+}
+
+TEST_CASE("results that are not finite numbers are said, and no text is drawn from them", "[e2e]") {
+  Workplace place;
+  write_tiny_recipe(place);
+  REQUIRE(place.run({"run", "tiny.toml", "--set", "devices.cpu_processes=1", "optimizer.lr=1e30", "train.max_steps=1"})
+              .code == 0);
+  place.write("choices.jsonl", "{\"context\": \"line\", \"choices\": [\"a\", \"b\"], \"label\": 1}\n");
+  const std::string why = " is not a finite number: the model's outputs are not finite, although its weights are";
+  for (const auto& [words, what] :
+       {std::pair(std::vector<std::string>{}, "the loss"),
+        {{"--data", "text.txt", "--task", "rolling"}, "the log-probability"},
+        {{"--data", "choices.jsonl", "--task", "multiple_choice"}, "the log-probability of the choices"}}) {
+    std::vector<std::string> all = {"evaluate", "last", "--limit", "4"};
+    all.insert(all.end(), words.begin(), words.end());
+    const auto result = place.run(all);
+    CHECK(result.code == 0);
+    CHECK_THAT(result.err, ContainsSubstring(what + why));
+  }
+  for (const char* temperature : {"0", "1"}) {
+    const auto result = place.run({"generate", "last", "line", "--temperature", temperature});
+    CHECK(result.code == 4);
+    CHECK(result.out.empty());
+    CHECK_THAT(result.err,
+               ContainsSubstring("the next token has no probabilities: the model's outputs are not finite"));
+  }
 }
 
 TEST_CASE("a folder that is no model does not hide the run of its name", "[e2e]") {
@@ -293,10 +333,13 @@ TEST_CASE("evaluate reads another file, and refuses bad records with their line"
   INFO(other.err);
   REQUIRE(other.code == 0);
   CHECK(other.json()["metrics"]["samples"] == 2999 / 32);
-  place.write("choices.jsonl", R"({"context": "a", "choices": ["b", "c"], "label": 2})");
+  place.write("choices.jsonl", R"({"context": "a", "choices": ["b", "c"], "label": 2}
+{"context": "a", "choices": ["b", "c"], "label": 1}
+{"context": "a", "choices": ["b", "c"]})");
   const auto bad = place.run({"evaluate", "last", "--task", "multiple_choice", "--data", "choices.jsonl"});
   CHECK(bad.code == 2);
-  CHECK_THAT(bad.err, ContainsSubstring("choices.jsonl:1: `label` is 2: must be the index of one of 2 choices"));
+  CHECK_THAT(bad.err, ContainsSubstring("choices.jsonl:1: `label` is 2: must be the index of one of 2 choices") &&
+                          ContainsSubstring(" (and 1 more row: 3)"));
 }
 
 TEST_CASE("rank 5: predict writes one line for each record, in order", "[e2e][rank5]") {

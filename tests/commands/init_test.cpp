@@ -38,7 +38,6 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and gives a s
                                ContainsSubstring("uint16") && ContainsSubstring("--format bin"));
     CHECK_FALSE(fs::exists(place.path() / "ft.toml"));
   };
-  refused("has no tokenizer that fits its vocabulary of 600 tokens");  // bytes would be 256
   place.write("hf/tokenizer.json", "{}");
   refused("hf/tokenizer.json is a tokenizer that runner cannot read (");
   write_llama(place, 256, 64);
@@ -51,6 +50,25 @@ TEST_CASE("init --from-hf refuses a tokenizer that it cannot read, and gives a s
   CHECK(recipe.data.format == "bin");
   CHECK(recipe.data.token_dtype == "uint16");
   CHECK(recipe.model.vocab_size == 256);
+}
+
+TEST_CASE("init --from-hf writes a recipe for token ids, with a note, if the folder has no tokenizer") {
+  Workplace place;
+  write_llama(place, 600, 64);
+  const auto made = place.run({"init", "--from-hf", "hf", "--output", "ids.toml"});
+  INFO(made.err);
+  CHECK(made.code == 0);
+  CHECK_THAT(made.err,
+             ContainsSubstring("has no tokenizer that fits its vocabulary of 600 tokens, so the recipe trains "
+                               "on token ids: encode the text with the model's own tokenizer as uint16"));
+  const auto recipe = load_recipe((place.path() / "ids.toml").string());
+  CHECK(recipe.data.format == "bin");
+  CHECK(recipe.model.vocab_size == 600);
+  CHECK(place.run({"init", "-o", "second.toml"}).code == 0);
+  CHECK(fs::exists(place.path() / "second.toml"));
+  const auto text = place.run({"init", "--from-hf", "hf", "--format", "text", "text.toml"});
+  CHECK(text.code == 2);
+  CHECK_THAT(text.err, ContainsSubstring("has no tokenizer that fits its vocabulary of 600 tokens"));
 }
 
 TEST_CASE("init --from-hf names the folder whose config.json it cannot use") {

@@ -148,7 +148,7 @@ TEST_CASE("rank 17: predict writes the class of each row in order, without the t
 
   // A newer run of this name has no checkpoint.
   const std::string name = place.run({"show", "last", "--json"}).json().at("name");
-  place.write(name + ".csv", "step,loss\n1,2.0\n");
+  place.write(name + ".csv", "step,loss,wall_time\n1,2.0,4102444800\n");
   REQUIRE(place.run({"import", "csv", name + ".csv"}).code == 0);
   for (const auto& words : {std::vector<std::string>{"predict", name, "rows.csv"},
                             {"predict", name, "rows.csv", "--best"},

@@ -235,6 +235,17 @@ TEST_CASE("expectation 25: a query prints a table, JSON or CSV, and Ctrl-C ends 
   const FailedRuns place(1);
   CHECK(place.run({"query", "SELECT status, steps, NULL AS x FROM runs"}).out ==
         "status  steps  x\nfailed      0  -\n");
+  // A table is printed while the query goes on, and later rows keep the widths of earlier ones.
+  const std::string numbers =
+      "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i, 'x' AS x FROM n";
+  const auto many = place.run({"query", numbers + " LIMIT 2500"}).out;
+  CHECK((many.starts_with("   i  x\n   1  x\n") && many.ends_with("\n2500  x\n")));
+  CHECK_THAT(many, ContainsSubstring("\n 999  x\n1000  x\n1001  x\n"));
+  CHECK(std::ranges::count(many, '\n') == 2501);
+  const std::string endless_table = "cd '" + place.path().string() + "' && RUNNER_HOME='" + place.home().string() +
+                                    "' timeout 20 bin/runner query \"" + numbers + "\" | head -n 3000 >many";
+  CHECK(std::system(endless_table.c_str()) == 0);
+  CHECK(std::ranges::count(slurp(place.path() / "many"), '\n') == 3000);
   CHECK(place.run({"query", "--csv", "SELECT 'a,b' AS t, 0.1 AS v"}).out == "t,v\n\"a,b\",0.1\n");
   CHECK(place.run({"query", "DELETE FROM run"}).err == "error: DELETE is not allowed: runner query only reads\n");
   CHECK(place.run({"query"}).out.starts_with("runs: one row for each run"));

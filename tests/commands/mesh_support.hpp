@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/support/command.hpp"
+#include "tests/support/every_nth.hpp"
 
 namespace runner::testing {
 
@@ -25,6 +26,19 @@ inline std::vector<double> train(const std::vector<std::string>& overrides, cons
 inline void check_equal(const std::vector<double>& curve, const std::vector<double>& expected) {
   REQUIRE(curve.size() == expected.size());
   for (size_t i = 0; i < curve.size(); ++i) CHECK_THAT(curve[i], Catch::Matchers::WithinRel(expected[i], 1e-5));
+}
+
+/// A run that has the curve of one rank: its settings, and part of what it prints.
+struct EqualRun {
+  std::vector<std::string> overrides;
+  std::string said = "";
+};
+
+/// The quick tests train every other one.
+inline void check_equal_runs(const std::vector<double>& single, const std::vector<EqualRun>& rows) {
+  EveryNth chosen(2);
+  for (const auto& [overrides, said] : rows)
+    if (chosen()) check_equal(train(overrides, said), single);
 }
 
 }  // namespace runner::testing

@@ -20,36 +20,31 @@ TEST_CASE("every schedule of a pipeline has the curve of one rank", "[e2e]") {
   const auto single = train({"strategy=single", "devices=1"});
   REQUIRE(single.size() == 12);
   const std::string pair = "devices.mesh={pipeline=2}";
-  for (const char* schedule : {"1f1b", "gpipe", "zb_h1"})
-    check_equal(train({"strategy=single", pair, micro, std::string("strategy.pipeline_schedule=") + schedule},
-                      "single on 2 CPU ranks (pipeline 2)"),
-                single);
-  check_equal(train({"strategy=single", pair, micro, "strategy.virtual_stages=2"}), single);
-  check_equal(train({"strategy=pp", "devices=2", micro}, "pipeline on 2 CPU ranks (pipeline 2)"), single);
-  check_equal(train({"strategy=single", pair, micro, "strategy.stages=[1, 5]"}), single);
+  check_equal_runs(
+      single,
+      {{{"strategy=single", pair, micro, "strategy.pipeline_schedule=1f1b"}, "single on 2 CPU ranks (pipeline 2)"},
+       {{"strategy=single", pair, micro, "strategy.pipeline_schedule=gpipe"}, "single on 2 CPU ranks (pipeline 2)"},
+       {{"strategy=single", pair, micro, "strategy.pipeline_schedule=zb_h1"}, "single on 2 CPU ranks (pipeline 2)"},
+       {{"strategy=single", pair, micro, "strategy.virtual_stages=2"}},
+       {{"strategy=pp", "devices=2", micro}, "pipeline on 2 CPU ranks (pipeline 2)"},
+       {{"strategy=single", pair, micro, "strategy.stages=[1, 5]"}}});
 }
 
 TEST_CASE("a pipeline with other axes has the curve of one rank", "[e2e]") {
   const auto single = train({"strategy=single", "devices=1"});
-  check_equal(train({"strategy=ddp", "devices.mesh={pipeline=2,data=2}", "devices=4", micro}, "(pipeline 2 x data 2)"),
-              single);
-  check_equal(
-      train({"strategy=single", "devices.mesh={pipeline=2,tensor=2}", "devices=4", micro}, "(pipeline 2 x tensor 2)"),
-      single);
-  check_equal(train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=2,tensor=2}", "devices=8", micro},
-                    "fsdp on 8 CPU ranks (pipeline 2 x data 2 x tensor 2)"),
-              single);
-  check_equal(
-      train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro, "strategy.virtual_stages=2"}),
-      single);
-  check_equal(train({"strategy=auto", "devices.mesh={pipeline=2,tensor=2}", "devices=4", micro,
-                     "strategy.sequence_parallel=false", "strategy.pipeline_schedule=gpipe"},
-                    "single on 4 CPU ranks (pipeline 2 x tensor 2)"),
-              single);
-  check_equal(train({"strategy=deepspeed_stage_1", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro}), single);
-  check_equal(train({"strategy=fsdp", "devices.mesh={pipeline=2,shard=1,tensor=2}", "devices=4", micro,
-                     "strategy.pipeline_schedule=zb_h1"}),
-              single);
+  check_equal_runs(
+      single,
+      {{{"strategy=ddp", "devices.mesh={pipeline=2,data=2}", "devices=4", micro}, "(pipeline 2 x data 2)"},
+       {{"strategy=single", "devices.mesh={pipeline=2,tensor=2}", "devices=4", micro}, "(pipeline 2 x tensor 2)"},
+       {{"strategy=fsdp", "devices.mesh={pipeline=2,shard=2,tensor=2}", "devices=8", micro},
+        "fsdp on 8 CPU ranks (pipeline 2 x data 2 x tensor 2)"},
+       {{"strategy=fsdp", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro, "strategy.virtual_stages=2"}},
+       {{"strategy=auto", "devices.mesh={pipeline=2,tensor=2}", "devices=4", micro, "strategy.sequence_parallel=false",
+         "strategy.pipeline_schedule=gpipe"},
+        "single on 4 CPU ranks (pipeline 2 x tensor 2)"},
+       {{"strategy=deepspeed_stage_1", "devices.mesh={pipeline=2,shard=2}", "devices=4", micro}},
+       {{"strategy=fsdp", "devices.mesh={pipeline=2,shard=1,tensor=2}", "devices=4", micro,
+         "strategy.pipeline_schedule=zb_h1"}}});
 }
 
 TEST_CASE("pipelines over Gloo have the curve of one rank on 4 and 8 processes", "[e2e]") {

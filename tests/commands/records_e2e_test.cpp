@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/commands/resume_support.hpp"
+#include "tests/support/every_nth.hpp"
 #include "tests/support/wait_until.hpp"
 
 using namespace runner::testing;
@@ -89,6 +90,7 @@ std::vector<double> train(const Workplace& place, std::vector<std::string> setti
 TEST_CASE("supervised losses are equal for every micro-batch size, number of ranks and strategy", "[e2e]") {
   Workplace place;
   place.write("chat.jsonl", conversations(60, 1));
+  EveryNth chosen(2);
   for (const std::string layout :
        {"", "group_by_length = true\n", "packing = \"best_fit\"\n", "packing = \"wrapped\"\nseq_len = 64\n"}) {
     write_recipe(place, one_source + layout);
@@ -100,6 +102,7 @@ TEST_CASE("supervised losses are equal for every micro-batch size, number of ran
          {std::vector<std::string>{"train.micro_batch_size=2"},
           {"train.micro_batch_size=1", "devices.cpu_processes=2", "strategy=ddp"},
           {"train.micro_batch_size=4", "devices.cpu_processes=2", "strategy=fsdp"}}) {
+      if (!chosen()) continue;
       const auto losses = train(place, settings);
       REQUIRE(losses.size() == expected.size());
       for (size_t i = 0; i < losses.size(); ++i) CHECK_THAT(losses[i], WithinRel(expected[i], 1e-6));

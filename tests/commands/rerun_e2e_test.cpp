@@ -87,7 +87,9 @@ TEST_CASE("rerun --exact trains a run again if nothing differs, and refuses anot
           "[e2e]") {
   Workplace place;
   write_tiny_recipe(place, "[strategy]\nname = \"fsdp\"\n");
-  const auto first = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=4"});
+  place.write("validation.txt", std::string(100, 'a'));
+  const auto first = place.run({"run", "tiny.toml", "--json", "--set", "train.max_steps=4",
+                                "data.validation=[\"validation.txt\"]", "--unset", "data.validation_fraction"});
   INFO(first.err);
   REQUIRE(first.code == 0);
   const std::string id = first.json().at("run");
@@ -106,6 +108,7 @@ TEST_CASE("rerun --exact trains a run again if nothing differs, and refuses anot
              ContainsSubstring("error: --exact trains what was recorded, so it takes no --set and no --unset\n"));
   const std::string text = slurp(place.path() / "text.txt");
   place.write("text.txt", "X" + text.substr(1));
+  place.write("validation.txt", std::string(100, 'b'));
   json facts = shown(place, id)["host"];
   facts["cpu"] = "another CPU";
   facts["cores"] = 64;
@@ -119,6 +122,8 @@ TEST_CASE("rerun --exact trains a run again if nothing differs, and refuses anot
   CHECK_THAT(refused.err, ContainsSubstring("\n  hardware, cpu: "));
   CHECK_THAT(refused.err, ContainsSubstring(" then, another CPU now\n"));
   CHECK_THAT(refused.err, ContainsSubstring("\n  data, digest of " + (place.path() / "text.txt").string() + ": "));
+  CHECK_THAT(refused.err, ContainsSubstring("\n  data: the content of " + (place.path() / "validation.txt").string() +
+                                            " has changed\n"));
   CHECK(place.run({"ls", "--json"}).json().at("runs").size() == 2);
 }
 

@@ -1,5 +1,5 @@
 // The code that a recipe names: a node refuses the folder of a run that names other code.
-#include "runner/commands/run_code.hpp"
+#include "runner/commands/run_folder.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

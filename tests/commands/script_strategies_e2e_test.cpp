@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-std::vector<double> train(const Workplace& place, const std::vector<std::string>& overrides) {
+std::vector<double> losses_of_training(const Workplace& place, const std::vector<std::string>& overrides) {
   std::vector<std::string> arguments = {"run", "tiny.toml", "--json"};
   for (const auto& text : overrides) arguments.insert(arguments.end(), {"--set", text});
   auto result = place.run(arguments);
@@ -42,7 +42,7 @@ TEST_CASE("data parallelism in Lua equals ddp in processes too, over shared memo
     auto with = [&](const std::string& strategy) {
       auto all = common;
       all.insert(all.begin(), "strategy=" + strategy);
-      return train(place, all);
+      return losses_of_training(place, all);
     };
     auto ddp = with("ddp");
     if (ranks == "2" || backend == "shm") {
@@ -257,7 +257,7 @@ TEST_CASE("an extension in processes trains like its base, with rates that its f
   setup_optimizer = function(groups, options) groups[#groups].lr = groups[#groups].lr * options.factor end,
 })lua");
   const auto with = [&](const std::string& strategy, const std::string& lr) {
-    return train(place, {"strategy=" + strategy, "devices=2", "optimizer.lr=" + lr});
+    return losses_of_training(place, {"strategy=" + strategy, "devices=2", "optimizer.lr=" + lr});
   };
   const auto fsdp = with("fsdp", "0.004");
   CHECK(with("lua:mine.lua", "0.004") == fsdp);

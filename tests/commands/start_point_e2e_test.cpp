@@ -133,8 +133,9 @@ TEST_CASE("a resume with other data is refused with the differences, and continu
   Workplace place;
   write_tiny_recipe(place, fsdp + checkpoints);
   REQUIRE(place.run({"run", "tiny.toml"}).code == 0);
-  const auto before = place.run({"show", "--json"}).json();
   const std::string newest = (fs::path(only_run_dir(place)) / "checkpoints" / "step-000012").string();
+  CHECK_FALSE(place.run({"evaluate", "last", "--json", "--limit", "2"}).json().contains("changed_data"));
+  const auto before = place.run({"show", "--json"}).json();
   const std::string text = slurp(place.path() / "text.txt"), file = (place.path() / "text.txt").string();
   struct Row {
     std::vector<std::string> set;
@@ -155,7 +156,23 @@ TEST_CASE("a resume with other data is refused with the differences, and continu
                         ". Restore the data, start a new run, or continue anyway with --accept-changed-data\n"));
     CHECK(place.run({"show", "--json"}).json() == before);
   }
-  // The text is still changed.
+  // The text is still changed. An evaluation says so, also after a resume that accepts it.
+  const std::string change = "the content of " + file + " has changed";
+  const auto says_that_data_changed = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"evaluate", before.at("id"), "--json", "--limit", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = place.run(words);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    const bool said = result.json().contains("changed_data");
+    if (said) CHECK(result.json().at("changed_data") == std::vector{change});
+    const bool warned = result.err.find("the data have changed since the run began to train on them: " + change +
+                                        ". Rows that it trained on may now be validated\n") != std::string::npos;
+    CHECK(warned == said);
+    return said;
+  };
+  CHECK(says_that_data_changed({}));
+  CHECK_FALSE(says_that_data_changed({"--data", "text.txt"}));
   auto accepted = place.run({"resume", "--set", "train.max_steps=14", "--accept-changed-data"});
   INFO(accepted.err);
   REQUIRE(accepted.code == 0);
@@ -163,6 +180,7 @@ TEST_CASE("a resume with other data is refused with the differences, and continu
   REQUIRE_FALSE(notes.empty());
   CHECK(notes[0].at("message") ==
         "continues with changed training data (--accept-changed-data): the content of " + file + " has changed");
+  CHECK(says_that_data_changed({}));
   // What is accepted once is known to the next checkpoint. Other steps and other ranks move no position.
   auto more = place.run({"resume", "--set", "train.max_steps=16", "--set", "devices=1", "--set", "strategy=single",
                          "--set", "train.global_batch_size=24"});

@@ -1,29 +1,21 @@
-// `runner submit`: the scripts that it writes, what it refuses, and jobs of a Slurm that a script stands for.
-#include <signal.h>
-
+// `runner submit`: the scripts that it writes, and what it refuses.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <set>
 
-#include "runner/base/clock.hpp"
 #include "runner/base/quoting.hpp"
-#include "runner/ledger/sqlite.hpp"
-#include "tests/commands/sweep_support.hpp"
-#include "tests/support/fake_slurm.hpp"
+#include "runner/base/text.hpp"
+#include "tests/commands/submit_support.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
-using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
-using nlohmann::json;
 
 namespace {
 
 std::string printed(const Workplace& place, std::vector<std::string> words) {
   words.insert(words.begin(), {"submit", "tiny.toml", "--print"});
-  auto result = place.run(words);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  auto result = succeed(place, words);
   return result.out;
 }
 
@@ -55,23 +47,6 @@ void check_shell(const Workplace& place, const std::string& script) {
 const std::vector<std::string> two_nodes = {
     "--set",   "devices.accelerator=cuda", "devices.devices=8", "devices.num_nodes=2", "train.global_batch_size=32",
     "--unset", "devices.threads_per_rank"};
-
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-void write_sweep_file(const Workplace& place, const std::string& keys = "budget = { trials = 4 }\n") {
-  place.write("sweep.toml",
-              "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = \"random\"\nseed = 4\nset = { "
-              "\"devices.cpu_processes\" = 1, \"train.max_steps\" = 3, \"checkpoint.save_at_end\" = true }\n" +
-                  keys + "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-5, 1e-1] }\n");
-}
-
-void write_shared_sweep(const Workplace& place, const std::string& keys = "budget = { trials = 4 }\n") {
-  write_tiny_recipe(place);
-  write_sweep_file(place, keys);
-}
 
 }  // namespace
 
@@ -143,30 +118,13 @@ exit "$code"
 TEST_CASE("the script of a recipe for GPUs, with every option of the job") {
   Workplace place;
   write_tiny_recipe(place);
-  const std::string script = printed(place, with(two_nodes, {"--partition",
-                                                             "gpu",
-                                                             "--account",
-                                                             "phys",
-                                                             "--qos",
-                                                             "high",
-                                                             "--time",
-                                                             "1d12h",
-                                                             "--cpus-per-task",
-                                                             "6",
-                                                             "--mail-user",
-                                                             "me@lab.example",
-                                                             "--dependency",
-                                                             "afterok:7",
-                                                             "--output",
-                                                             "out \"1\".txt",
-                                                             "--sbatch=--constraint=\"a100&ib\"",
-                                                             "--sbatch",
-                                                             "--mem=0",
-                                                             "--set",
-                                                             "train.grace_time=5m",
-                                                             "--accept-changed-data",
-                                                             "--checkpoint",
-                                                             "old run"}));
+  auto words = runner::split(
+      "--partition gpu --account phys --qos high --time 1d12h --cpus-per-task 6 --mail-user me@lab.example "
+      "--dependency afterok:7 --sbatch=--constraint=\"a100&ib\" --sbatch --mem=0 --set train.grace_time=5m "
+      "--accept-changed-data",
+      ' ');
+  words = with(words, {"--output", "out \"1\".txt", "--checkpoint", "old run"});
+  const std::string script = printed(place, with(two_nodes, words));
   CHECK_THAT(script, ContainsSubstring(R"(
 #SBATCH --job-name=tiny
 #SBATCH --nodes=2
@@ -243,17 +201,16 @@ TEST_CASE("jobs in containers of Pyxis and Apptainer mount what the recipe needs
   CHECK_THAT(
       refused(place, {"--container", "r.sif", "--checkpoint", (old.path / "a:b/").string()}),
       ContainsSubstring("a:b cannot be mounted in a container: a colon separates a folder from its path inside"));
+  const auto sweep_of = [&](const std::string& recipe) {
+    place.write("sweep.toml", "[sweep]\nrecipe = \"" + recipe +
+                                  "\"\nmetric = \"loss\"\nmethod = \"random\"\nbudget = { trials = 2 }\n[sweep.space]\n"
+                                  "\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n");
+    return place.run({"submit", "sweep.toml", "--print", "--container", "r.sif"});
+  };
   // The recipe of a sweep, in a folder of which the job needs nothing else.
   std::ofstream(apart.path / "alone.toml") << "extends = \"" << base << "\"\n";
-  place.write("sweep.toml", "[sweep]\nrecipe = \"" + (apart.path / "alone.toml").string() +
-                                "\"\nmetric = \"loss\"\nmethod = \"random\"\nbudget = { trials = 2 }\n[sweep.space]\n"
-                                "\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n");
-  CHECK_THAT(place.run({"submit", "sweep.toml", "--print", "--container", "r.sif"}).out,
-             ContainsSubstring(apart.path.string()));
-  place.write("sweep.toml", "[sweep]\nrecipe = \"" + base +
-                                "\"\nmetric = \"loss\"\nmethod = \"random\"\nbudget = { trials = 2 }\n[sweep.space]\n"
-                                "\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n");
-  const auto sweep = place.run({"submit", "sweep.toml", "--print", "--container", "r.sif"});
+  CHECK_THAT(sweep_of((apart.path / "alone.toml").string()).out, ContainsSubstring(apart.path.string()));
+  const auto sweep = sweep_of(base);
   INFO(sweep.err);
   folders.erase(third.path.string());
   list = *folders.begin() + "," + *folders.rbegin();
@@ -263,80 +220,71 @@ TEST_CASE("jobs in containers of Pyxis and Apptainer mount what the recipe needs
 TEST_CASE("what a job of Slurm cannot do is refused before it is in the queue") {
   Workplace place;
   write_tiny_recipe(place);
-  const auto set = [](const std::string& text) { return std::vector<std::string>{"--set", text}; };
-  CHECK_THAT(refused(place, set("devices.accelerator=auto")),
-             ContainsSubstring(
-                 "accelerator = \"auto\" is decided by the node on which the job runs, and Slurm must know before "
-                 "whether the job needs GPUs: set devices.accelerator to \"cuda\" or \"cpu\""));
+  place.write("rack.lua", "return { ranks = function() return { node_rank = 0, num_nodes = 1 } end }");
+  const std::vector<std::pair<std::string, std::string>> settings = {
+      {"devices.accelerator=auto",
+       "accelerator = \"auto\" is decided by the node on which the job runs, and Slurm must know before whether the "
+       "job needs GPUs: add --set devices.accelerator=cuda devices.devices=8 (the number of GPUs of a node) or --set "
+       "devices.accelerator=cpu (in a sweep: the keys in [sweep.set])"},
+      {"devices.simulate=true",
+       "devices.simulate tries a recipe on one machine, with one command that starts all ranks"},
+      {"devices.cluster=torchrun",
+       "--set devices.cluster=torchrun: error: devices.cluster = \"torchrun\", and the job starts its ranks by srun: "
+       "write \"slurm\" or \"auto\""},
+      {"plugins.cluster_environment=rack.lua",
+       "--set plugins.cluster_environment=rack.lua: error: the job starts its ranks by srun, and Slurm's variables say "
+       "which ranks they are: remove the plug-in"},
+      {"strategy.name=dp",
+       "strategy `dp` has one process for all devices of a node, and Slurm starts one for each device: use ddp"},
+      {"train.grace_time=20h",
+       "Slurm can tell a job at most 18h12m15s before its end to stop, and grace_time and the 60 s to requeue the job "
+       "are 20h1m"},
+      {"train.global_batch_size=13", "global_batch_size = 13 cannot be divided among 2 data-parallel ranks"},
+      {"train.max_step=13", "did you mean `max_steps`?"}};
+  for (const auto& [setting, text] : settings) CHECK_THAT(refused(place, {"--set", setting}), ContainsSubstring(text));
   const std::vector<std::pair<std::string, std::string>> devices = {
       {"auto",
        "devices = \"auto\" means all devices of a node, and Slurm must know their number before the job runs; give it: "
-       "devices.devices = 8"},
+       "--set devices.devices=8"},
       {"-1", "devices = -1 means all devices of a node, and Slurm must know"},
       {"free:2", "Slurm gives a job devices that nobody uses: write devices = 2 instead of \"free:2\""},
       {"[1,3]", "Slurm chooses which devices a job gets: give their number, devices = 2, instead of indices"}};
   for (const auto& [value, text] : devices)
     CHECK_THAT(refused(place, {"--set", "devices.accelerator=cuda", "devices.devices=" + value}),
                ContainsSubstring(text));
-  CHECK_THAT(
-      refused(place, set("devices.simulate=true")),
-      ContainsSubstring("devices.simulate tries a recipe on one machine, with one command that starts all ranks"));
-  CHECK_THAT(
-      refused(place, set("devices.cluster=torchrun")),
-      ContainsSubstring("--set devices.cluster=torchrun: error: devices.cluster = \"torchrun\", and the job starts its "
-                        "ranks by srun: write \"slurm\" or \"auto\""));
-  place.write("rack.lua", "return { ranks = function() return { node_rank = 0, num_nodes = 1 } end }");
-  CHECK_THAT(
-      refused(place, set("plugins.cluster_environment=rack.lua")),
-      ContainsSubstring("--set plugins.cluster_environment=rack.lua: error: the job starts its ranks by srun, and "
-                        "Slurm's variables say which ranks they are: remove the plug-in"));
-  CHECK_THAT(refused(place, set("strategy.name=dp")),
-             ContainsSubstring("strategy `dp` has one process for all devices of a node, and Slurm starts one for each "
-                               "device: use ddp"));
-  CHECK_THAT(
-      refused(place, set("train.grace_time=20h")),
-      ContainsSubstring("Slurm can tell a job at most 18h12m15s before its end to stop, and grace_time and the 60 s to "
-                        "requeue the job are 20h1m"));
-  CHECK_THAT(refused(place, set("train.global_batch_size=13")),
-             ContainsSubstring("global_batch_size = 13 cannot be divided among 2 data-parallel ranks"));
-  CHECK_THAT(refused(place, set("train.max_step=13")), ContainsSubstring("did you mean `max_steps`?"));
-  CHECK(
-      refused(place, {"--time", "00:01:30"}) ==
-      "error: --time 00:01:30: Slurm tells the run to stop 1m30s before the limit (train.grace_time = 30s, and 60 s to "
-      "requeue the job), so the limit must be longer than that\n");
-  CHECK(refused(place, {"--time", "soon"}) ==
-        "error: --time soon: it takes a time as sbatch does, such as 90 (minutes), 12:00:00 or 2-00:00:00, or as "
-        "recipes do, "
-        "such as 1d12h\n");
-  CHECK(refused(place, {"--set", "devices.threads_per_rank=4", "--cpus-per-task", "2"}) ==
-        "error: --cpus-per-task 2: a task of 1 rank needs 4 (devices.threads_per_rank = 4)\n");
-  CHECK(refused(place, {"--sbatch", "-N3"}) ==
-        "error: --sbatch -N3: the job has --nodes=1 already, from devices.num_nodes\n");
-  CHECK(refused(place, with(two_nodes, {"--sbatch=--gres=gpu:4"})) ==
-        "error: --sbatch --gres=gpu:4: the job has --gpus-per-node=8 already, from devices.devices\n");
-  CHECK(refused(place, {"--sbatch", "--no-requeue"}) ==
-        "error: --sbatch --no-requeue: the job has --requeue already, from `runner submit`\n");
-  CHECK(refused(place, {"--partition", "a", "--sbatch", "-pb"}) ==
-        "error: --sbatch -pb: the job has --partition=a already, from --partition\n");
   CHECK_THAT(refused(place, {"--sbatch", "--chdir=/tmp"}), ContainsSubstring("start `runner submit` there"));
-  CHECK(refused(place, {"--sbatch", "constraint"}) ==
-        "error: --sbatch constraint: it takes one option of sbatch, such as --sbatch=--constraint=a100\n");
-  CHECK(refused(place, {"--account", "a\nb"}) ==
-        "error: --account: a value with a line break cannot stand in a line `#SBATCH --account`\n");
-  CHECK(refused(place, {"--sbatch", "-t1:00:00"}) ==
-        "error: --sbatch -t1:00:00: give it as --time, an option of `runner submit`, which must know its value\n");
   CHECK_THAT(refused(place, {"--sbatch", "-c8"}), ContainsSubstring("-c8: give it as --cpus-per-task, an option"));
-  CHECK(refused(place, {"--sbatch", "--array=0-3"}) ==
-        "error: --sbatch --array=0-3: an array trains the trials of a sweep, and tiny.toml is a recipe\n");
-  CHECK(refused(place, with(two_nodes, {"--sbatch", "-G4"})) ==
-        "error: --sbatch -G4: the job has --gpus-per-node=8 already, from devices.devices\n");
-  CHECK(refused(place, {"--output", ""}) == "error: --output: its value is empty\n");
-  CHECK(refused(place, {"--qos", ""}) == "error: --qos: its value is empty\n");
-  CHECK(refused(place, {"--container", "a", "--mount", "/a,b"}) ==
-        "error: /a,b cannot be mounted in a container: commas and colons separate mounts\n");
-  CHECK(refused(place, {"--mount", "/a"}) == "error: --mount is for jobs in a container, and --container is missing\n");
-  CHECK(refused(place, {"--array", "2"}) == "error: --array is for sweeps, and tiny.toml is a recipe\n");
-  CHECK(refused(place, {"--parallel", "2"}) == "error: --parallel is for sweeps, and tiny.toml is a recipe\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> options = {
+      {{"--time", "00:01:30"},
+       "--time 00:01:30: Slurm tells the run to stop 1m30s before the limit (train.grace_time = 30s, and 60 s to "
+       "requeue the job), so the limit must be longer than that"},
+      {{"--time", "soon"},
+       "--time soon: it takes a time as sbatch does, such as 90 (minutes), 12:00:00 or 2-00:00:00, or as recipes do, "
+       "such as 1d12h"},
+      {{"--set", "devices.threads_per_rank=4", "--cpus-per-task", "2"},
+       "--cpus-per-task 2: a task of 1 rank needs 4 (devices.threads_per_rank = 4)"},
+      {{"--sbatch", "-N3"}, "--sbatch -N3: the job has --nodes=1 already, from devices.num_nodes"},
+      {with(two_nodes, {"--sbatch=--gres=gpu:4"}),
+       "--sbatch --gres=gpu:4: the job has --gpus-per-node=8 already, from devices.devices"},
+      {with(two_nodes, {"--sbatch", "-G4"}),
+       "--sbatch -G4: the job has --gpus-per-node=8 already, from devices.devices"},
+      {{"--sbatch", "--no-requeue"}, "--sbatch --no-requeue: the job has --requeue already, from `runner submit`"},
+      {{"--partition", "a", "--sbatch", "-pb"}, "--sbatch -pb: the job has --partition=a already, from --partition"},
+      {{"--sbatch", "constraint"},
+       "--sbatch constraint: it takes one option of sbatch, such as --sbatch=--constraint=a100"},
+      {{"--account", "a\nb"}, "--account: a value with a line break cannot stand in a line `#SBATCH --account`"},
+      {{"--sbatch", "-t1:00:00"},
+       "--sbatch -t1:00:00: give it as --time, an option of `runner submit`, which must know its value"},
+      {{"--sbatch", "--array=0-3"},
+       "--sbatch --array=0-3: an array trains the trials of a sweep, and tiny.toml is a recipe"},
+      {{"--output", ""}, "--output: its value is empty"},
+      {{"--qos", ""}, "--qos: its value is empty"},
+      {{"--container", "a", "--mount", "/a,b"},
+       "/a,b cannot be mounted in a container: commas and colons separate mounts"},
+      {{"--mount", "/a"}, "--mount is for jobs in a container, and --container is missing"},
+      {{"--array", "2"}, "--array is for sweeps, and tiny.toml is a recipe"},
+      {{"--parallel", "2"}, "--parallel is for sweeps, and tiny.toml is a recipe"}};
+  for (const auto& [words, text] : options) CHECK(refused(place, words) == "error: " + text + "\n");
 }
 
 TEST_CASE("a checkpoint that is not there is refused as by `runner run`, unless the job may find it later") {
@@ -359,9 +307,7 @@ TEST_CASE("a checkpoint that is not there is refused as by `runner run`, unless 
 TEST_CASE("which sweeps can be arrays") {
   Workplace place;
   write_shared_sweep(place);
-  const auto script = place.run({"submit", "sweep.toml", "--print", "--array", "2"});
-  INFO(script.err);
-  REQUIRE(script.code == 0);
+  const auto script = succeed(place, {"submit", "sweep.toml", "--print", "--array", "2"});
   CHECK_THAT(script.out, ContainsSubstring("#SBATCH --array=0-3%2\n") &&
                              ContainsSubstring("#SBATCH --ntasks-per-node=1\n") &&
                              ContainsSubstring("#SBATCH --output=%x-%A_%a.out\n") &&
@@ -428,313 +374,4 @@ TEST_CASE("which sweeps can be arrays") {
               "budget = {trials = 2},\n  run = function(sweep) sweep:try{[\"optimizer.lr\"] = 0.1} end }\n");
   CHECK_THAT(refused(place, {"--array", "2"}, "sweep.lua"),
              ContainsSubstring("its `run` decides after each result which trial is next"));
-}
-
-TEST_CASE("paths and values with quotes, spaces, dollars and line breaks reach the job unchanged") {
-  Workplace place;
-  const std::string hostile = "a 'b' \"c\" $HOME `id` \\ ; #\nd";
-  fs::create_directories(place.path() / hostile);
-  write_tiny_recipe(place);
-  const fs::path folder = place.path() / hostile;
-  fs::rename(place.path() / "tiny.toml", folder / (hostile + ".toml"));
-  fs::rename(place.path() / "text.txt", folder / "text.txt");
-  // `program` records its arguments, and says that it knows no run.
-  place.write("program",
-              "#!/bin/bash\n[[ $1 == show ]] && exit 2\nprintf '%s\\0' \"$PWD\" \"$RUNNER_HOME\" \"$@\" >\"" +
-                  (place.path() / "recorded").string() + "\"\n");
-  fs::permissions(place.path() / "program", fs::perms(0755));
-  const std::string note = "run.notes=\"it's $HOME\\n\"";
-  const auto script = place.run({"submit", hostile + "/" + hostile + ".toml", "--print", "--program",
-                                 (place.path() / "program").string(), "--set", note, "devices.cpu_processes=1"},
-                                {{"RUNNER_HOME", (folder / "home").string()}});
-  INFO(script.err);
-  REQUIRE(script.code == 0);
-  CHECK_THAT(script.out, ContainsSubstring("#SBATCH --job-name=a__b___c___HOME__id________d\n"));
-  place.write("job", script.out);
-  const FakeSlurm slurm(place);
-  std::string line = "cd / && env SLURM_JOB_ID=9 FAKE_JOB=9 SLURM_TASKS=1";
-  for (const auto& [name, value] : slurm.variables()) line += " " + name + "=" + runner::shell_word(value);
-  REQUIRE(std::system((line + " bash " + runner::shell_word((place.path() / "job").string())).c_str()) == 0);
-  std::string expected;
-  for (const std::string& word :
-       {place.path().string(), (folder / "home").string(), std::string("run"), hostile + "/" + hostile + ".toml",
-        std::string("--set"), note, std::string("--set"), std::string("devices.cpu_processes=1"), std::string("--set"),
-        std::string("run.name=slurm-9-a__b___c___HOME__id________d-")})
-    expected += word + '\0';
-  expected.pop_back();
-  const std::string recorded = slurp(place.path() / "recorded");
-  CHECK(recorded.substr(0, expected.size()) == expected);
-  CHECK(recorded.size() == expected.size() + 5);  // the tag
-}
-
-TEST_CASE("a job that cannot tell whether its run has begun does not begin it again") {
-  Workplace place;
-  write_tiny_recipe(place);
-  place.write("program",
-              "#!/bin/bash\n[[ $1 == show ]] && { echo the ledger is locked >&2; exit 4; }\necho begun $1\n");
-  fs::permissions(place.path() / "program", fs::perms(0755));
-  const FakeSlurm slurm(place);
-  REQUIRE(
-      place.run({"submit", "tiny.toml", "--program", (place.path() / "program").string()}, slurm.variables()).code ==
-      0);
-  CHECK(slurm.code("41") == 4);
-  CHECK_THAT(slurm.output("41"), StartsWith("the ledger is locked\njob 41: it is not known whether slurm-41-tiny-") &&
-                                     EndsWith(" has begun (exit code 4)\n") && !ContainsSubstring("begun run"));
-  // Without a ledger, both verbs say with code 2 that there is nothing of this name.
-  CHECK(place.run({"show", "slurm-41-tiny", "--json"}).code == 2);
-  CHECK(place.run({"sweep", "status", "slurm-41-tiny", "--json"}).code == 2);
-}
-
-TEST_CASE("a requeued job waits until the processes of its lost host count as gone") {
-  Workplace place;
-  place.replace_worker(made_up_worker);
-  write_shared_sweep(place, "budget = { trials = 1 }\n");
-  const std::vector<std::string> one_rank = {"--set", "run.name=mine", "devices.cpu_processes=1", "train.max_steps=3"};
-  REQUIRE(place.run(with({"run", "tiny.toml"}, one_rank)).code == 0);
-  REQUIRE(place.run({"sweep", "run", "sweep.toml", "--name", "all"}).code == 0);
-  /// Makes the run and the sweep look as if a process on another host had trained them until so many seconds ago.
-  const auto elsewhere = [&](double ago) {
-    runner::sqlite::Database ledger(place.home() / "ledger.db", runner::sqlite::Access::existing);
-    const double then = runner::wall_seconds() - ago;
-    ledger.run("UPDATE attempt SET host = 'elsewhere', ended = NULL, heartbeat = ?", then);
-    ledger.execute("UPDATE run SET status = 'running', ended = NULL");
-    ledger.run("UPDATE sweep SET host = 'elsewhere', status = 'running', ended = NULL, heartbeat = ?", then);
-  };
-  elsewhere(0);
-  CHECK_THAT(place.run({"resume", "mine"}).err, ContainsSubstring("is still running, as process "));
-  CHECK(place.run({"sweep", "resume", "all"}, {{"SLURM_RESTART_COUNT", "0"}}).code == 2);
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"resume", "mine"}, {"sweep", "resume", "all"}}) {
-    elsewhere(295);
-    const auto again = place.run(words, {{"SLURM_RESTART_COUNT", "1"}});
-    INFO(again.err);
-    CHECK(again.code == 0);
-    CHECK_THAT(again.err, ContainsSubstring("Slurm has started this job again, and a process on another host counts as "
-                                            "gone 5m 00s after its last heartbeat"));
-  }
-  CHECK(status_of(place).at("sweep").at("status") == "finished");
-}
-
-TEST_CASE("a job is submitted, its script is kept, and a machine without sbatch says how to get it") {
-  Workplace place;
-  place.replace_worker(made_up_worker);
-  write_tiny_recipe(place);
-  auto result = place.run({"submit", "tiny.toml"}, {{"PATH", place.path().string()}});
-  CHECK(result.code == 4);
-  CHECK(result.err ==
-        "error: sbatch is not in PATH: this machine cannot submit jobs to Slurm. With --print, `runner submit` prints "
-        "the "
-        "script\n");
-  CHECK_FALSE(fs::exists(place.home() / "submitted"));
-
-  const FakeSlurm slurm(place);
-  result = place.run({"submit", "tiny.toml", "--json", "--set", "devices.cpu_processes=1"}, slurm.variables());
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  const fs::path script = place.home() / "submitted/tiny.sbatch";
-  const std::string name = result.json().at("run");
-  CHECK_THAT(name, StartsWith("slurm-41-tiny-"));
-  CHECK(result.json() ==
-        json{{"schema", 1}, {"job", "41"}, {"script", script.string()}, {"run", name}, {"sweep", nullptr}});
-  CHECK_THAT(result.err, ContainsSubstring("warning: sbatch: a warning\n"));
-  CHECK_THAT(result.err, EndsWith("submitted job 41, whose run is " + name + "\nthe script: " + script.string() +
-                                  "\nin the queue: squeue -j 41\nonce it runs: runner logs " + name + ", runner tail " +
-                                  name + "\n"));
-  CHECK((fs::status(script).permissions() & fs::perms::all) == fs::perms::owner_all);
-  CHECK_THAT(slurm.calls(), StartsWith("sbatch --parsable " + script.string() + "\n"));
-  INFO(slurm.output("41"));
-  CHECK(slurm.code("41") == 0);
-  const json run = place.run({"show", name, "--json"}).json();
-  CHECK(run.at("status") == "finished");
-
-  slurm.refuse("sbatch: error: invalid partition specified: x");
-  result = place.run({"submit", "tiny.toml"}, slurm.variables());
-  CHECK(result.code == 4);
-  CHECK(result.err ==
-        "error: sbatch failed with exit code 3: sbatch: error: invalid partition specified: x\nthe script: " +
-            (place.home() / "submitted/tiny-2.sbatch").string() + "\n");
-  CHECK(slurp(place.home() / "submitted/tiny-2.sbatch").starts_with("#!/bin/bash\n"));
-  fs::remove(place.path() / "slurm/refuse");
-  slurm.answer("welcome\n");
-  result = place.run({"submit", "tiny.toml"}, slurm.variables());
-  CHECK(result.code == 4);
-  CHECK_THAT(result.err,
-             ContainsSubstring("warning: welcome\n") &&
-                 ContainsSubstring("error: sbatch printed no job number; `squeue --me` shows whether the job is "
-                                   "there. The script: " +
-                                   (place.home() / "submitted/tiny-3.sbatch").string()));
-}
-
-TEST_CASE("the jobs of an array train the trials of one sweep, each once") {
-  Workplace place;
-  place.replace_worker(made_up_worker);
-  write_tiny_recipe(place, "[logging]\nnotify = { on = \"end\", command = \"cat >>told.json\" }\n");
-  write_sweep_file(place);
-  const FakeSlurm slurm(place);
-  auto variables = slurm.variables();
-  variables["PAUSE"] = "0.1";
-  auto result = place.run({"submit", "sweep.toml", "--array", "2", "--json"}, variables);
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  const std::string name = result.json().at("sweep");
-  CHECK_THAT(name, StartsWith("slurm-41-sweep-"));
-  CHECK(result.json().at("run").is_null());
-  for (int trial = 0; trial < 4; ++trial) {
-    const std::string job = "41_" + std::to_string(trial);
-    INFO(slurm.output(job));
-    CHECK(slurm.code(job) == 0);
-  }
-  const json status = status_of(place);
-  CHECK(status.at("sweep").at("name") == name);
-  CHECK(status.at("sweep").at("status") == "finished");
-  CHECK(status.at("sweep").at("counts").at("finished") == 4);
-  const json told = json::parse(slurp(place.path() / "told.json"));  // once, or the text would not be one JSON value
-  CHECK(told.at("kind") == "end");
-  std::set<std::string> runs;
-  for (const auto& trial : status.at("trials")) {
-    CHECK(trial.at("tries") == 1);
-    runs.insert(trial.at("run").get<std::string>());
-  }
-  CHECK(runs.size() == 4);
-  CHECK(place.run({"ls", "--json"}).json().at("runs").size() == 4);
-  CHECK(place.run({"sweep", "status", "--all", "--json"}).json().at("sweeps").size() == 1);
-
-  Workplace alone;  // one process runs the same trials
-  alone.replace_worker(made_up_worker);
-  write_shared_sweep(alone);
-  REQUIRE(alone.run({"sweep", "run", "sweep.toml"}).code == 0);
-  CHECK(final_table(place) == final_table(alone));
-  // A job that runs again trains nothing, and tells the result.
-  result = place.run({"sweep", "trial", "sweep.toml", "2", "--name", name, "--json"});
-  CHECK(result.code == 0);
-  CHECK(result.json().at("trial").at("tries") == 1);
-  CHECK_THAT(place.run({"sweep", "trial", "sweep.toml", "4", "--name", name}).err,
-             ContainsSubstring("has no trial 4: its trials are 0 to 3"));
-  write_shared_sweep(place, "budget = { trials = 5 }\n");
-  CHECK_THAT(place.run({"sweep", "trial", "sweep.toml", "2", "--name", name}).err,
-             ContainsSubstring("sweep " + name +
-                               " began with another text of sweep.toml: use the file with which it "
-                               "began (") &&
-                 ContainsSubstring("or another --name"));
-  CHECK_THAT(alone.run({"sweep", "trial", "sweep.toml", "2", "--name", "sweep"}).err,
-             ContainsSubstring("sweep sweep (`runner sweep run`) has one process for all of its trials: use another"));
-}
-
-TEST_CASE("a trial whose job was killed is lost, and a new job or a resumed sweep takes it up") {
-  for (const bool by_job : {true, false}) {
-    INFO("by a new job: " << by_job);
-    Workplace place;
-    place.replace_worker(made_up_worker);
-    write_shared_sweep(place, "budget = { trials = 2 }\n");
-    const FakeSlurm slurm(place);
-    auto variables = slurm.variables();
-    variables["PAUSE"] = "0.5";
-    const auto submitted = place.run({"submit", "sweep.toml", "--array", "2", "--json"}, variables);
-    REQUIRE(submitted.code == 0);
-    const std::string name = submitted.json().at("sweep");
-    const auto trains = [&](size_t trial) {
-      const auto result = place.run({"sweep", "status", name, "--json"});
-      return result.code == 0 && !result.json().at("trials").at(trial).at("run").is_null();
-    };
-    REQUIRE(wait_until([&] { return trains(0) && trains(1); }, 60));
-    // Beside them, nobody else may work on these trials.
-    auto beside = place.run({"sweep", "trial", "sweep.toml", "1", "--name", name});
-    CHECK(beside.code == 2);
-    CHECK_THAT(beside.err, ContainsSubstring("another process trains trial 1 of the sweep in "));
-    CHECK_THAT(place.run({"sweep", "resume", name}).err,
-               ContainsSubstring("and perhaps others: wait for them, or stop"));
-    CHECK_THAT(place.run({"sweep", "stop", name}).err,
-               ContainsSubstring("are trained by several processes: stop each of them (jobs of Slurm: scancel)"));
-    const auto tasks = slurm.tasks("41_1");
-    REQUIRE(tasks.size() == 1);
-    ::kill(tasks[0], SIGKILL);
-    CHECK(slurm.code("41_1") == 128 + SIGKILL);
-    INFO(slurm.output("41_0"));
-    CHECK(slurm.code("41_0") == 0);
-    json status = status_of(place);
-    CHECK(status.at("sweep").at("status") == "lost");
-    CHECK(status.at("trials").at(0).at("status") == "finished");
-    CHECK(status.at("trials").at(1).at("status") == "lost");
-    if (!by_job) {  // one process that runs all trials can be stopped
-      const pid_t pid = place.start({"sweep", "resume", name}, "whole", {{"PAUSE", "0.5"}});
-      REQUIRE(wait_until([&] { return status_of(place).at("sweep").at("status") == "running"; }, 60));
-      const auto stopped = place.run({"sweep", "stop", name});
-      INFO(stopped.err);
-      CHECK(stopped.code == 0);
-      CHECK(place.finish(pid, "whole").code == 3);
-    }
-    const auto again = by_job ? place.run({"sweep", "trial", "sweep.toml", "1", "--name", name})
-                              : place.run({"sweep", "resume", name});
-    INFO(again.err);
-    CHECK(again.code == 0);
-    status = status_of(place);
-    CHECK(status.at("sweep").at("status") == "finished");
-    CHECK(status.at("sweep").at("counts").at("finished") == 2);
-    CHECK(status.at("trials").at(0).at("tries") == 1);
-    CHECK(status.at("trials").at(1).at("tries") >= 2);
-  }
-}
-
-TEST_CASE("a preempted job of an array requeues itself and continues its trial") {
-  Workplace place;
-  place.replace_worker(made_up_worker);
-  write_shared_sweep(place, "budget = { trials = 1 }\n");
-  const FakeSlurm slurm(place);
-  auto variables = slurm.variables();
-  variables["PAUSE"] = "0.5";
-  REQUIRE(place.run({"submit", "sweep.toml", "--array", "1"}, variables).code == 0);
-  REQUIRE(wait_until([&] { return slurm.tasks("41_0").size() == 1 && first_trial_began(place); }, 60));
-  ::kill(slurm.tasks("41_0")[0], SIGTERM);
-  CHECK(slurm.code("41_0") == 0);
-  INFO(slurm.output("41_0"));
-  CHECK_THAT(slurm.calls(), ContainsSubstring("scontrol requeue 41_0\n"));
-  CHECK_THAT(slurm.output("41_0"), ContainsSubstring("job 41_0: checkpoint saved, requeueing\n"));
-  const json status = status_of(place);
-  CHECK(status.at("sweep").at("status") == "finished");
-  CHECK(status.at("trials").at(0).at("tries") == 2);
-}
-
-TEST_CASE("a job without an array runs all trials of a sweep, and its requeued self goes on") {
-  Workplace place;
-  place.replace_worker(made_up_worker);
-  write_shared_sweep(place);
-  const FakeSlurm slurm(place);
-  auto variables = slurm.variables();
-  variables["PAUSE"] = "0.3";
-  REQUIRE(place.run({"submit", "sweep.toml", "--parallel", "2"}, variables).code == 0);
-  REQUIRE(wait_until([&] { return slurm.tasks("41").size() == 1 && first_trial_began(place); }, 60));
-  ::kill(slurm.tasks("41")[0], SIGTERM);
-  CHECK(slurm.code("41") == 0);
-  INFO(slurm.output("41"));
-  CHECK_THAT(slurm.calls(), ContainsSubstring("scontrol requeue 41\n"));
-  const json status = status_of(place);
-  CHECK_THAT(status.at("sweep").at("name").get<std::string>(), StartsWith("slurm-41-sweep-"));
-  CHECK(status.at("sweep").at("status") == "finished");
-  CHECK(status.at("sweep").at("counts").at("finished") == 4);
-  CHECK(place.run({"sweep", "status", "--all", "--json"}).json().at("sweeps").size() == 1);
-}
-
-TEST_CASE("a sweep that srun starts once trains its ranks itself, and one that it starts twice is refused") {
-  Workplace place;
-  place.replace_worker(made_up_worker);
-  write_shared_sweep(place, "budget = { trials = 1 }\n");
-  std::map<std::string, std::string> step = {{"SLURM_JOB_ID", "7"},          {"SLURM_STEP_ID", "0"},
-                                             {"SLURM_PROCID", "0"},          {"SLURM_LOCALID", "0"},
-                                             {"SLURM_NODEID", "0"},          {"SLURM_STEP_NUM_TASKS", "2"},
-                                             {"SLURM_STEP_NUM_NODES", "1"},  {"SLURM_STEP_TASKS_PER_NODE", "2"},
-                                             {"SLURM_STEP_NODELIST", "here"}};
-  auto result = place.run({"sweep", "run", "sweep.toml"}, step);
-  CHECK(result.code == 2);
-  CHECK_THAT(result.err,
-             ContainsSubstring("slurm started this command 2 times, and one process runs the trials: start it once "
-                               "(`runner submit` does, under Slurm)"));
-  CHECK_FALSE(fs::exists(place.home() / "sweeps"));
-  step["SLURM_STEP_NUM_TASKS"] = step["SLURM_STEP_TASKS_PER_NODE"] = "1";
-  std::string text = slurp(place.path() / "sweep.toml");
-  place.write("two.toml", text.replace(text.find("cpu_processes\" = 1"), 18,
-                                       "cpu_processes\" = 2, \"devices.cluster\" = \"slurm\""));
-  result = place.run({"sweep", "run", "two.toml", "--name", "given", "--json"}, step);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(result.json().at("sweep").at("name") == "given");
 }

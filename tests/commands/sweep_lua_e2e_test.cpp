@@ -75,9 +75,7 @@ TEST_CASE("the shipped sweeps in Lua run to their ends", "[e2e][sweep]") {
 
 TEST_CASE("golden-section search finds a learning rate of a real training", "[e2e][sweep]") {
   Workplace place;
-  auto result = place.run({"sweep", "run", shipped("golden_section.lua"), "--json", "--parallel", "1"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  auto result = succeed(place, {"sweep", "run", shipped("golden_section.lua"), "--json", "--parallel", "1"});
   auto sweep = result.json().at("sweep");
   CHECK(sweep.at("counts").at("finished") == 7);
   for (const auto& trial : status_of(place).at("trials")) CHECK(sweep.at("best").at("value") <= trial.at("value"));
@@ -90,9 +88,7 @@ TEST_CASE("a sweep in Lua killed at random moments ends like an undisturbed one"
   };
   Workplace undisturbed, place;
   prepare(undisturbed);
-  auto whole = undisturbed.run({"sweep", "run", "sweep.lua"});
-  INFO(whole.err);
-  REQUIRE(whole.code == 0);
+  succeed(undisturbed, {"sweep", "run", "sweep.lua"});
   prepare(place);
   std::mt19937 random(Catch::getSeed());
   std::uniform_int_distribution<int> moment(50, 500);
@@ -104,9 +100,7 @@ TEST_CASE("a sweep in Lua killed at random moments ends like an undisturbed one"
     place.finish(pid);
     CHECK(wait_until([&] { return processes_of(place.path()) == 0; }, 5));
   }
-  auto result = place.run({"sweep", "resume"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  succeed(place, {"sweep", "resume"});
   CHECK(final_table(place).size() == 24);
   CHECK(final_table(place) == final_table(undisturbed));
 }
@@ -133,9 +127,7 @@ TEST_CASE("a killed sweep in Lua with parallel trials proposes each once, in any
     place.finish(pid);
     CHECK(wait_until([&] { return processes_of(place.path()) == 0; }, 5));
   }
-  auto result = place.run({"sweep", "resume"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  succeed(place, {"sweep", "resume"});
   auto status = status_of(place);
   CHECK(status.at("sweep").at("counts").at("finished") == 20);
   CHECK(status.at("trials").size() == 20);
@@ -180,9 +172,7 @@ TEST_CASE("a sweep whose script fails can be continued with a repaired script", 
     CHECK_THAT(result.err, ContainsSubstring("has changed since sweep "));
     CHECK(result.code == 2);
     write_lua(place, good + "  sweep:try{[\"optimizer.lr\"] = second.value / 2000}");
-    result = place.run({"sweep", "resume", "--file", "sweep.lua", "--json"});
-    INFO(result.err);
-    CHECK(result.code == 0);
+    result = succeed(place, {"sweep", "resume", "--file", "sweep.lua", "--json"});
     CHECK(result.json().at("sweep").at("counts").at("finished") == 3);
     auto after = final_table(place);
     CHECK(json(after.begin(), after.begin() + 2) == before);
@@ -210,9 +200,7 @@ TEST_CASE("a repaired script must keep `set` and recipe, and the time of a broke
     CHECK_THAT(result.err, ContainsSubstring(std::string("changed.lua: `") + key +
                                              "` is not the value that the sweep began with; start a new sweep"));
   }
-  result = place.run({"sweep", "resume", "--file", "good.lua"});
-  INFO(result.err);
-  CHECK(result.code == 0);
+  succeed(place, {"sweep", "resume", "--file", "good.lua"});
 }
 
 TEST_CASE("a trial whose recipe is refused has failed, and the search continues", "[e2e][sweep]") {
@@ -222,9 +210,7 @@ TEST_CASE("a trial whose recipe is refused has failed, and the search continues"
             "  sweep:try{}\n  local refused = sweep:try{[\"model.n_heads\"] = 3}\n"
             "  assert(refused.status == \"failed\" and refused.reason == \"user_error\" and not refused.value)\n"
             "  sweep:try{[\"optimizer.lr\"] = 1e-3}");
-  auto result = place.run({"sweep", "run", "sweep.lua", "--json"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
+  auto result = succeed(place, {"sweep", "run", "sweep.lua", "--json"});
   CHECK(result.json().at("sweep").at("counts").at("finished") == 2);
   auto refused = status_of(place).at("trials").at(1);
   CHECK(refused.at("reason") == "user_error");
@@ -255,9 +241,7 @@ TEST_CASE("plan runs a sweep in Lua until it needs a result", "[e2e][sweep]") {
   write_lua(place,
             "  print(\"hello\")\n  for i = 1, 3 do sweep:start{[\"optimizer.lr\"] = i / 1024} end\n  sweep:wait()",
             "parallel = 1, budget = {trials = 9},");
-  auto result = place.run({"sweep", "plan", "sweep.lua"});
-  INFO(result.err);
-  CHECK(result.code == 0);
+  auto result = succeed(place, {"sweep", "plan", "sweep.lua"});
   CHECK_THAT(result.err, ContainsSubstring("sweep.lua: hello"));
   CHECK(result.out == R"(at most 9 trials as `run` proposes them, 1 at a time; the smallest of loss is best
 TRIAL  optimizer.lr

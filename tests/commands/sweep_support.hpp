@@ -22,12 +22,26 @@ while read -r line; do sleep ${PAUSE:-0}; emit "$line"
 done
 )sh";
 
-inline nlohmann::json status_of(const Workplace& place) {
-  auto result = place.run({"sweep", "status", "--json"});
+inline const std::string lr_space = "[sweep.space]\n\"optimizer.lr\" = { log_uniform = [1e-5, 1e-1] }\n";
+
+/// Writes sweep.toml, a sweep of the tiny recipe.
+inline void write_sweep(const Workplace& place, const std::string& method, const std::string& rest, int steps = 3) {
+  write_tiny_recipe(place);
+  place.write("sweep.toml", "[sweep]\nrecipe = \"tiny.toml\"\nmetric = \"loss\"\nmethod = " + method +
+                                "\nset = { devices = 1, \"train.max_steps\" = " + std::to_string(steps) +
+                                ", \"checkpoint.save_at_end\" = true }\n" + rest);
+}
+
+/// Runs a command that must succeed.
+inline CommandResult succeed(const Workplace& place, const std::vector<std::string>& words,
+                             const std::map<std::string, std::string>& environment = {}) {
+  auto result = place.run(words, environment);
   INFO(result.err);
   REQUIRE(result.code == 0);
-  return result.json();
+  return result;
 }
+
+inline nlohmann::json status_of(const Workplace& place) { return succeed(place, {"sweep", "status", "--json"}).json(); }
 
 /// The data that must not depend on kills: number, status, parameters and value of each trial.
 inline nlohmann::json final_table(const Workplace& place) {

@@ -1,75 +1,18 @@
-// Names of other tools: read as our keys, accepted with a note, or refused with the key to use; also in [strategy].
+// Names of other tools: read as our keys, accepted with a note, or refused with the key to use.
 #include "runner/config/foreign_names.hpp"
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/base/text.hpp"
-#include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/selection/strategy_options.hpp"
+#include "tests/config/foreign_support.hpp"
 
 using namespace runner;
-using nlohmann::json;
-
-namespace {
-
-const std::string rest = R"([model]
-name = "gpt"
-n_layers = 2
-dim = 64
-n_heads = 4
-max_seq_len = 32
-[data]
-format = "text"
-train = ["a.txt"]
-[train]
-max_steps = 10
-)";
-
-Recipe read_foreign(const std::string& more, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(more + rest, "recipe.toml", overrides, reader_help());
-}
-
-std::string wrong(const std::string& more, const std::vector<std::string>& overrides = {}) {
-  try {
-    read_foreign(more, overrides);
-  } catch (const RecipeError& error) {
-    return error.diagnostics().at(0).message;
-  }
-  return "nothing";
-}
-
-std::string suggested(const std::vector<std::string>& overrides) {
-  try {
-    read_foreign("", overrides);
-  } catch (const RecipeError& error) {
-    return error.diagnostics().at(0).suggestion.value_or("nothing");
-  }
-  return "no error";
-}
-
-}  // namespace
-
-TEST_CASE("names of Lightning in [strategy] are read as the corresponding keys") {
-  auto recipe = read_foreign(R"([strategy]
-name = "ddp"
-parallel_devices = ["cuda:0", "cuda:3"]
-cluster_environment = "SLURM"
-precision_plugin = "bf16-mixed"
-accelerator = "gpu"
-activation_checkpointing = true
-)");
-  CHECK(recipe.devices.devices.indices == std::vector<int>{0, 3});
-  CHECK(recipe.devices.cluster == "slurm");
-  CHECK(recipe.precision.mode == "bf16-mixed");
-  CHECK(recipe.devices.accelerator == "cuda");
-  CHECK(recipe.activation_checkpointing.mode == "all");
-  CHECK(recipe.strategy.options.empty());
-  CHECK(recipe.origin("devices.cluster").line == 4);
-  REQUIRE(recipe.notes.size() == 5);
-  CHECK(recipe.notes[4] == "`precision_plugin`: read as precision.mode = \"bf16-mixed\"");
-}
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 
 TEST_CASE("torchrun's nnodes is a number of nodes, or makes the run elastic") {
   CHECK(read_foreign("[devices]\nnnodes = 4\n").devices.num_nodes == 4);
@@ -79,10 +22,10 @@ TEST_CASE("torchrun's nnodes is a number of nodes, or makes the run elastic") {
   CHECK(devices.max_nodes == 4);
   CHECK(devices.num_nodes == 4);
   for (const char* value : {"\"2:\"", "\"2:3:4\"", "\"two\"", "\"0:2\"", "true"})
-    CHECK(wrong(std::string("[devices]\nnnodes = ") + value + "\n")
-              .find("it is a number of nodes, or \"MIN:MAX\" for an elastic run") != std::string::npos);
-  CHECK(wrong("[devices]\nmin_np = 2\n").find("Horovod counts processes, and devices.min_nodes counts nodes") !=
-        std::string::npos);
+    CHECK_THAT(wrong(std::string("[devices]\nnnodes = ") + value + "\n"),
+               ContainsSubstring("it is a number of nodes, or \"MIN:MAX\" for an elastic run"));
+  CHECK_THAT(wrong("[devices]\nmin_np = 2\n"),
+             ContainsSubstring("Horovod counts processes, and devices.min_nodes counts nodes"));
 }
 
 TEST_CASE("the numbers of nodes of an elastic run have defaults") {
@@ -97,74 +40,6 @@ TEST_CASE("the numbers of nodes of an elastic run have defaults") {
   CHECK(nodes("min_nodes = 2\nmax_nodes = 4\nnum_nodes = 3\n") == std::vector<int64_t>{1, 2, 3, 4});
 }
 
-TEST_CASE("switches of other tools for a mesh are accepted as they are here, and refused otherwise") {
-  const auto says = [](const std::string& line) {
-    const auto text = "[strategy]\nname = \"fsdp\"\n" + line + "\n";
-    const auto why = wrong(text);
-    if (why != "nothing") return why;
-    const auto notes = read_foreign(text).notes;
-    return notes.empty() ? "no note" : notes.front();
-  };
-  CHECK(says("disable_loss_parallel = false") ==
-        "`disable_loss_parallel`: ranks of a tensor axis always divide the vocabulary, also in the loss");
-  CHECK(
-      says("enable_loss_parallel = false") ==
-      "`enable_loss_parallel` cannot be false: ranks of a tensor axis always divide the vocabulary, also in the loss");
-  CHECK(says("ep = 1") == "`ep`: there are no models with experts, so there is no axis for them");
-  CHECK(says("expert_parallel_degree = 2") ==
-        "`expert_parallel_degree` cannot be 2: there are no models with experts, so there is no axis for them");
-  CHECK(says("virtual_pipeline_model_parallel_size = 2") ==
-        "`virtual_pipeline_model_parallel_size`: read as strategy.virtual_stages = 2");
-  CHECK(says("pipeline_parallel_microbatch_size = 2") ==
-        "`pipeline_parallel_microbatch_size`: read as train.micro_batch_size = 2");
-  CHECK(says("num_pp_microbatches = 2") ==
-        "`num_pp_microbatches` is not an option here: train.micro_batch_size is the number of sequences of a "
-        "micro-batch, and train.accumulate_grad_batches the number of micro-batches of a step");
-  CHECK(says("use_distributed_optimizer = true") ==
-        "`use_distributed_optimizer` is not an option here: it is stage 1 of ZeRO, a strategy of its own (runner "
-        "strategies)");
-  CHECK(
-      says("data_parallel_shard_degree = -1") ==
-      "`data_parallel_shard_degree` is not an option here: it is `shard` of devices.mesh = { replicate = 2, shard = 4 "
-      "}; leave both out for what the other axes leave over (torchtitan's -1)");
-  CHECK(says("decoder_first_pipeline_num_layers = 2") ==
-        "`decoder_first_pipeline_num_layers` is not an option here: strategy.stages has the numbers of blocks of the "
-        "stages, or their first blocks");
-}
-
-TEST_CASE("activation_checkpointing_policy accepts layer classes or block names") {
-  auto settings = [](const std::string& policy) {
-    return read_foreign("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = " + policy + "\n")
-        .activation_checkpointing;
-  };
-  CHECK(settings("[\"nn.TransformerEncoderLayer\", \"GPTBlock\"]").mode == "all");
-  CHECK(settings("\"TransformerBlock\"").mode == "all");
-  auto named = settings("[\"blocks.0\"]");
-  CHECK(named.mode == "named");
-  CHECK(named.blocks == std::vector<std::string>{"blocks.0"});
-  CHECK(wrong("[strategy]\nname = \"fsdp\"\nactivation_checkpointing_policy = 3\n") ==
-        "`activation_checkpointing_policy` cannot be 3: it is a list of layer classes such as "
-        "[\"TransformerEncoderLayer\"], or of block names");
-}
-
-TEST_CASE("DeepSpeed's switches for activation checkpointing are read in [strategy]") {
-  auto recipe = read_foreign(
-      "[strategy]\nname = \"deepspeed\"\nactivation_checkpointing = true\ncpu_checkpointing = true\n"
-      "partition_activations = true\n");
-  CHECK(recipe_to_json(recipe).at("activation_checkpointing").at("cpu_checkpointing") == true);
-  CHECK(recipe.strategy.options.empty());
-  CHECK(recipe.notes.size() == 3);
-}
-
-TEST_CASE("another tool's name must not contradict our key in the same file, and a higher layer overrides it") {
-  const std::string four = "[strategy]\nname = \"ddp\"\nparallel_devices = 4\n";
-  CHECK(read_foreign(four + "[devices]\ndevices = 4\n").devices.devices.count == 4);
-  CHECK(wrong(four + "[devices]\ndevices = 2\n") ==
-        "`parallel_devices` means devices.devices = 4, and devices.devices = 2");
-  CHECK(read_foreign(four, {"devices=2"}).devices.devices.count == 2);
-  CHECK(read_foreign("devices = 2\n", {"strategy.parallel_devices=3"}).devices.devices.count == 3);
-}
-
 TEST_CASE("a device of another tool has no guess, and an unknown key of a group is named") {
   try {
     read_foreign("", {"devices.accelerator=tpu"});
@@ -176,22 +51,6 @@ TEST_CASE("a device of another tool has no guess, and an unknown key of a group 
         "`lr` of the group \"*\" must be a number, not \"x\"");
   CHECK(wrong("", {"optimizer.groups=[{pattern=\"*\"}]"}) ==
         "the group \"*\" sets none of lr, lr_factor, weight_decay, name and the options of an optimizer");
-}
-
-TEST_CASE("a new strategy name drops the values that options of the old one set") {
-  const std::string fsdp = "[strategy]\nname = \"fsdp\"\nactivation_checkpointing = true\npersistent_workers = true\n";
-  CHECK(read_foreign(fsdp).notes.size() == 2);
-  auto ddp = read_foreign(fsdp, {"strategy=ddp"});
-  CHECK(ddp.activation_checkpointing.mode == "none");
-  CHECK(ddp.notes == std::vector<std::string>{"the strategy \"ddp\" replaces \"fsdp\", so these have no effect: "
-                                              "activation_checkpointing.mode (recipe.toml:3:1)"});
-  CHECK(read_foreign("[strategy]\ncpu_offload = true\n", {"strategy=fsdp"}).notes ==
-        std::vector<std::string>{"the strategy \"fsdp\" replaces \"auto\", so these have no effect: "
-                                 "strategy.cpu_offload (recipe.toml:2:1)"});
-  CHECK(read_foreign("[strategy]\ncpu_offload = true\n", {"strategy=auto"}).strategy.options.size() == 1);
-  auto same = read_foreign(fsdp, {"strategy=FSDP"});
-  CHECK(same.activation_checkpointing.mode == "all");
-  CHECK(same.notes.size() == 2);
 }
 
 TEST_CASE("options of data loaders and trainers are accepted in the sections where users write them") {
@@ -213,19 +72,13 @@ profiler = "simple"
     CHECK(images.model.sync_batchnorm == (value == "true"));
     CHECK(images.notes == std::vector<std::string>{"`sync_batchnorm`: read as model.sync_batchnorm = " + value});
   }
-  auto loader = parse_recipe(rest + "persistent_workers = true\nnum_workers = 4\npin_memory = true\n", "recipe.toml");
+  auto loader =
+      parse_recipe(small_recipe + "persistent_workers = true\nnum_workers = 4\npin_memory = true\n", "recipe.toml");
   REQUIRE(loader.notes.size() == 3);
   CHECK(loader.notes[0] == "`num_workers`: read as data.num_workers = 4");
   CHECK(loader.data.num_workers == 4);
-  CHECK(read_foreign("use_distributed_sampler = false\n").notes.at(0).find("data.order = \"FILE.lua\"") !=
-        std::string::npos);
-}
-
-TEST_CASE("a name whose counterpart has another form is refused, and the error names the counterpart") {
-  auto in_ddp = [](const std::string& option) { return wrong("[strategy]\nname = \"ddp\"\n" + option + "\n"); };
-  CHECK(in_ddp("activation_checkpointing = [\"Block\"]").find("activation_checkpointing_policy") != std::string::npos);
-  CHECK(in_ddp("checkpoint_io = \"MyIO\"").find("checkpoint.async") != std::string::npos);
-  CHECK(wrong("", {"strategy={name=\"zero\",zero_optimization=false}"}).find("name = \"ddp\"") != std::string::npos);
+  CHECK_THAT(read_foreign("use_distributed_sampler = false\n").notes.at(0),
+             ContainsSubstring("data.order = \"FILE.lua\""));
 }
 
 TEST_CASE("arguments of Lightning's Trainer and ModelCheckpoint are answered with their counterpart") {
@@ -241,10 +94,7 @@ barebones = false
 mode = "max"
 )");
   CHECK(recipe.notes.size() == 9);
-  struct Row {
-    const char *given, *answer;
-  };
-  for (const auto& [given, answer] : {Row{"check_val_every_n_epoch=5", "train.val_check_interval"},
+  for (const auto& [given, answer] : {std::pair{"check_val_every_n_epoch=5", "train.val_check_interval"},
                                       {"overfit_batches=10", "data.train"},
                                       {"limit_test_batches=3", "runner evaluate RUN --limit N"},
                                       {"sampler=x", "data.order = \"FILE.lua\""},
@@ -284,72 +134,95 @@ mode = "max"
   CHECK(read_foreign("", {"activation_checkpointing.partition_activations=true"}).notes.size() == 1);
   for (const char* given : {"data.filename=a.txt", "run.verbose=true", "data.amp=true", "model.flatten=true"})
     CHECK(wrong("", {given}).starts_with("unknown key `"));
-  CHECK(suggested({"train.limit_train_batches=5"}) == "train.max_steps");
-  CHECK(suggested({"train.precision=bf16-mixed"}) == "precision.mode");
-  CHECK(suggested({"train.strategy=ddp"}) == "strategy.name");
-  CHECK(suggested({"train.optimizer=adamw"}) == "optimizer.name");
+  const auto suggested = [](const std::string& given) {
+    return first_mistake("", {given}).suggestion.value_or("nothing");
+  };
+  CHECK(suggested("train.limit_train_batches=5") == "train.max_steps");
+  CHECK(suggested("train.precision=bf16-mixed") == "precision.mode");
+  CHECK(suggested("train.strategy=ddp") == "strategy.name");
+  CHECK(suggested("train.optimizer=adamw") == "optimizer.name");
   CHECK(read_foreign("", {"scale_batch_size=power"}).train.micro_batch_size == Recipe::automatic);
   CHECK(read_foreign("", {"train.per_device_eval_batch_size=4"}).notes.size() == 1);
   for (const char* name : {"deterministic", "benchmark", "fast_dev_run"})
-    CHECK(suggested({fmt::format("train.{}=1", name)}) == fmt::format("run.{}", name));
-  CHECK(suggested({"log_every_n_steps=5"}) == "train.log_every_n_steps");
+    CHECK(suggested(fmt::format("train.{}=1", name)) == fmt::format("run.{}", name));
+  CHECK(suggested("log_every_n_steps=5") == "train.log_every_n_steps");
 }
 
-TEST_CASE("options of Horovod and Bagua are read as our options") {
-  auto recipe = read_foreign(
-      "[strategy]\nname = \"horovod\"\nop = \"Average\"\ncompression = \"fp16\"\n"
-      "backward_passes_per_step = 2\n");
-  CHECK(recipe.strategy.options == json{{"op", "Average"}, {"compression", "fp16"}});
-  CHECK(recipe.train.accumulate_grad_batches == AccumulationSchedule{{0, 2}});
-  auto bagua = read_foreign("[strategy]\nname = \"bagua\"\nalgorithm = \"gradient_allreduce\"\nflatten = true\n");
-  CHECK(bagua.strategy.options == json{{"algorithm", "gradient_allreduce"}});
-  CHECK(read_foreign("", {"strategy={name=\"horovod\",compression=\"Compression.fp16\",groups=2,num_groups=2}"})
-            .strategy.options == json{{"compression", "Compression.fp16"}});
-  CHECK(wrong("groups = 2\n") == "unknown key `groups`");
-  for (const std::string name : {"process_set", "process_sets"})
-    CHECK(wrong("[strategy]\nname = \"horovod\"\n" + name + " = 1\n") ==
-          "`" + name +
-              "` is not an option here: process sets are named groups of ranks, which the function `setup` of a "
-              "strategy in Lua makes: ctx.world:group(\"NAME\", {{0, 1}, {2, 3}}) has the collectives of "
-              "ctx.world (recipes/strategies_lua/README.md)");
+TEST_CASE("sections and switches of loggers are read as [logging], or refused with its lines") {
+  const auto recipe = read_foreign("[wandb]\nproject = \"p\"\nentity = \"me\"\n");
+  CHECK(recipe.logging.loggers == std::vector<std::string>{"wandb"});
+  CHECK(recipe.logging.wandb_project == "p");
+  CHECK(recipe.logging.wandb_entity == "me");
+  REQUIRE(recipe.notes.size() == 1);
+  CHECK(recipe.notes[0] ==
+        "`wandb`: read as logging.loggers = [\"wandb\"], logging.wandb_entity = \"me\", logging.wandb_project = \"p\"; "
+        "the ledger keeps every step in any case");
+  CHECK(read_foreign("", {"logging.tensorboard=true"}).logging.loggers == std::vector<std::string>{"tensorboard"});
+  CHECK(read_foreign("[mlflow]\nuri = \"http://127.0.0.1:5000\"\n").logging.mlflow_uri == "http://127.0.0.1:5000");
+  CHECK(read_foreign("[csv_monitor]\nenabled = false\n").logging.loggers.empty());
+  CHECK(wrong("[wandb]\nproject = \"p\"\ngroup = \"g\"\n") ==
+        "`wandb` cannot be { group = \"g\", project = \"p\" }: in a recipe: logging.loggers = [\"wandb\"], "
+        "logging.wandb_entity = \"...\", logging.wandb_project = \"...\"");
+  for (const char* name : {"comet", "neptune", "aim", "clearml"})
+    CHECK_THAT(
+        wrong(std::string("[") + name + "]\nproject = \"p\"\n"),
+        ContainsSubstring("cannot be { project = \"p\" }: logging.loggers has csv, tensorboard, mlflow and wandb"));
 }
 
-TEST_CASE("several device_ids are those of DataParallel, and one is that of a rank") {
-  const auto devices = [](const std::string& strategy, const std::string& ids) {
-    return read_foreign("[strategy]\nname = \"" + strategy + "\"\ndevice_ids = " + ids + "\n").devices.devices;
+TEST_CASE("keys of training scripts are answered with the key, hook or strategy that has them") {
+  const auto answer = [](const std::string& given) {
+    const auto first = first_mistake("", {given});
+    return first.suggestion.value_or(first.message) + " | " + first.other_message;
   };
-  CHECK(devices("dp", "[0, 2]").indices == std::vector{0, 2});
-  CHECK(devices("ddp", "[1]").kind == DeviceRequest::Kind::automatic);
-}
-
-TEST_CASE("options of FairScale are read as our options") {
-  const auto sharded =
-      read_foreign("[strategy]\nname = \"ddp_sharded\"\nreduce_fp16 = true\nreduce_buffer_size = 8388608\n");
-  CHECK(sharded.strategy.options == json{{"communication_data_type", "fp16"}, {"reduce_bucket_size", 8388608}});
-  CHECK(read_foreign("[strategy]\nname = \"ddp_sharded\"\nbroadcast_fp16 = false\n").strategy.options.empty());
-  CHECK(wrong("[strategy]\nname = \"ddp_sharded\"\nbroadcast_fp16 = true\n").find("masters stay in float32") !=
-        std::string::npos);
-  const auto fully = read_foreign(
-      "[strategy]\nname = \"ddp_fully_sharded\"\nreshard_after_forward = false\nmove_params_to_cpu = true\n"
-      "flatten_parameters = true\nfp32_reduce_scatter = true\nstate_dict_to_cpu = true\n");
-  CHECK(fully.strategy.options == json{{"sharding_strategy", "SHARD_GRAD_OP"}, {"cpu_offload", true}});
-  CHECK(wrong("[strategy]\nname = \"ddp_fully_sharded\"\ncompute_dtype = \"float16\"\n").find("param_dtype") !=
-        std::string::npos);
-  CHECK(
-      wrong("[strategy]\nname = \"ddp_fully_sharded\"\nprocess_group_reduce_scatter = 1\n") ==
-      "`process_group_reduce_scatter` is not an option here: collectives of a rank follow one another in the group of "
-      "all ranks; reductions overlap with backward without a group of their own");
-}
-
-TEST_CASE("broadcast_buffers is accepted, and its note says what happens to running statistics") {
-  for (const std::string value : {"true", "false"}) {
-    const auto recipe = read_foreign("[strategy]\nname = \"ddp\"\nbroadcast_buffers = " + value + "\n");
-    CHECK(recipe.strategy.options.empty());
-    CHECK(std::ranges::find(recipe.notes,
-                            "`broadcast_buffers`: nothing to do: running statistics of BatchNorm follow the mean over "
-                            "all ranks after each step, so they are equal on all ranks, also with false") !=
-          recipe.notes.end());
+  const std::vector<std::pair<std::string, std::string>> answers = {
+      {"train.ema=true", "hooks.files | hooks.files = [\"ema\"] averages the weights"},
+      {"train.swa=true", "hooks.files | hooks.files = [\"swa\"]"},
+      {"train.z_loss=1e-4", "hooks.files | hooks.files = [\"label_smoothing\"] has it: z_loss = 1e-4 in"},
+      {"train.compile=true", "strategy.name | strategy.name = \"xla\" compiles the whole step"},
+      {"train.amp=true", "precision.mode | precision.mode = \"bf16-mixed\""},
+      {"train.ddp=true", "strategy.name | in a recipe: strategy.name = \"ddp\""},
+      {"train.mixed_precision=bf16", "precision.mode | in a recipe: precision.mode = \"bf16-mixed\""},
+      {"train.clip_grad_norm=1.0", "train.gradient_clip_val | in a recipe: train.gradient_clip_val = 1.0"},
+      {"optimizer.clip=1.0", "train.gradient_clip_val | in a recipe: train.gradient_clip_val = 1.0"},
+      {"train.grad_accum=2", "train.accumulate_grad_batches | in a recipe: train.accumulate_grad_batches = 2"},
+      {"train.eval_every=5", "train.val_check_interval | in a recipe: train.val_check_interval = 5"},
+      {"checkpoint.save_every=5", "checkpoint.every_n_steps | in a recipe: checkpoint.every_n_steps = 5"},
+      {"checkpoint.steps=5", "checkpoint.every_n_steps | in a recipe: checkpoint.every_n_steps = 5"},
+      {"train.checkpointing_steps=5", "checkpoint.every_n_steps | in a recipe: checkpoint.every_n_steps = 5"},
+      {"eval.every=5", "train.val_check_interval | [train] has the keys of validations; train.val_check_interval is"},
+      {"logging.every_n_steps=5", "train.log_every_n_steps | in a recipe: train.log_every_n_steps = 5"},
+      {"train.every=5", "`train.every` is not an option here: train.log_every_n_steps is the number of steps between"},
+      {"run.every=5", "checkpoint.every | checkpoint.every: `every` must be a duration such as \"30m\" or"},
+      {"train.print_every=5", "train.print_every_n_steps | in a recipe: train.print_every_n_steps = 5"},
+      {"checkpoint.keep=3", "checkpoint.keep_last | in a recipe: checkpoint.keep_last = 3"},
+      {"logging.log_every=5", "train.log_every_n_steps | in a recipe: train.log_every_n_steps = 5"},
+      {"optimizer.warmup=5", "lr_scheduler.warmup_steps | in a recipe: lr_scheduler.warmup_steps = 5"},
+      {"optimizer.beta1=0.9", "optimizer.betas | it is the first item of optimizer.betas"},
+      {"lr_scheduler.min_lr=1e-5", "lr_scheduler.min_lr_ratio | lr_scheduler.min_lr_ratio is a part of optimizer.lr"},
+      {"train.patience=3", "train.early_stopping | it is `patience` of train.early_stopping = { monitor"},
+      {"data.path=a.txt", "data.train | in a recipe: data.train = [\"a.txt\"]"},
+      {"data.max_seq_len=8", "data.seq_len | in a recipe: data.seq_len = 8"},
+      {"model.type=gpt", "model.name | in a recipe: model.name = \"gpt\""},
+      {"model.num_experts=8", "`num_experts` cannot be 8: there are no models with experts | "},
+      {"train.resume=true", "`resume` cannot be true: `runner resume RUN` continues a run"},
+      {"checkpoint.dir=x", "`checkpoint.dir` is not an option here: runs are in the nearest .runner"},
+  };
+  for (const auto& [given, wanted] : answers) {
+    INFO(given);
+    CHECK_THAT(answer(given), StartsWith(wanted));
   }
+  CHECK(read_foreign("", {"train.profile=true"}).run.profiler == "trace");
+}
+
+TEST_CASE("a section of another tool is reported once for several --set of its keys") {
+  std::vector<std::string> messages;
+  try {
+    read_foreign("", {"trainer.max_epochs=2", "trainer.precision=bf16-mixed"});
+  } catch (const RecipeError& error) {
+    for (const auto& diagnostic : error.diagnostics()) messages.push_back(diagnostic.message);
+  }
+  CHECK(messages == std::vector<std::string>{"unknown section `trainer`", "unknown key `max_epochs` in [trainer]",
+                                             "unknown key `precision` in [trainer]"});
 }
 
 TEST_CASE("a name of another tool sets the key with the same meaning, and an error names both") {
@@ -370,26 +243,7 @@ TEST_CASE("a name of another tool sets the key with the same meaning, and an err
         "`cluster_environment` means devices.cluster: `cluster` cannot be \"MPI\"");
   CHECK(wrong("", {"train.early_stopping={monitor=\"val_loss\",check_finite=true}"}) ==
         "early_stopping has no `check_finite`: leave it out: train.on_nonfinite determines what happens when a loss is "
-        "not "
-        "finite");
-}
-
-TEST_CASE("DeepSpeed's keys in [strategy] have the answers of the table of its keys") {
-  auto in_zero = [](const std::string& option) { return "[strategy]\nname = \"zero\"\n" + option + "\n"; };
-  auto recipe =
-      read_foreign(in_zero("sparse_gradients = false\nwall_clock_breakdown = true\nelastic_checkpoint = true\n"
-                           "number_checkpoints = 4\nlegacy_stage1 = true\n"));
-  CHECK(recipe.strategy.options.empty());
-  CHECK(recipe.notes.size() == 5);
-  CHECK(wrong(in_zero("sparse_gradients = true")) ==
-        "`sparse_gradients` cannot be true: gradients of embeddings are dense");
-  CHECK(wrong(in_zero("zero_hpz_partition_size = 8")).find("mics_shard_size") != std::string::npos);
-  CHECK(wrong(in_zero("torch_autocast = true")).starts_with("`torch_autocast` is not an option here: "));
-}
-
-TEST_CASE("foreign names stay ordinary options in a strategy in Lua") {
-  auto recipe = read_foreign("[strategy]\nname = \"lua:mine.lua\"\nop = \"max\"\nalgorithm = \"own\"\n");
-  CHECK(recipe.strategy.options == json{{"op", "max"}, {"algorithm", "own"}});
+        "not finite");
 }
 
 TEST_CASE("choices are accepted in any letter case, and clusters also with Lightning's names") {
@@ -406,26 +260,12 @@ TEST_CASE("choices are accepted in any letter case, and clusters also with Light
 }
 
 TEST_CASE("every foreign name gives a note or an error, and every key that it stands for exists") {
-  for (const char* name : {"parallel_devices",
-                           "cluster_environment",
-                           "checkpoint_io",
-                           "precision_plugin",
-                           "accelerator",
-                           "device",
-                           "logging_level",
-                           "sync_batchnorm",
-                           "num_workers",
-                           "pin_memory",
-                           "persistent_workers",
-                           "profiler",
-                           "use_distributed_sampler",
-                           "ddp_comm_state",
-                           "broadcast_buffers",
-                           "zero_allow_untested_optimizer",
-                           "logging_batch_size_per_gpu",
-                           "start_method",
-                           "learning_rate",
-                           "d_model"}) {
+  for (const auto& name :
+       split("parallel_devices cluster_environment checkpoint_io precision_plugin accelerator device logging_level "
+             "sync_batchnorm num_workers pin_memory persistent_workers profiler use_distributed_sampler ddp_comm_state "
+             "broadcast_buffers zero_allow_untested_optimizer logging_batch_size_per_gpu start_method learning_rate "
+             "d_model",
+             ' ')) {
     INFO(name);
     const auto* foreign = find_foreign_name(name, find_argument);
     REQUIRE(foreign);

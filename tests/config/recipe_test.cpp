@@ -1,10 +1,12 @@
 // Correct recipes: their values, printing them back, and the agreement of schema and key table.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
+#include "runner/config/contradictions.hpp"
 #include "runner/config/group_optimizer.hpp"
-#include "runner/config/idle_switches.hpp"
+#include "runner/config/located_json.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -186,6 +188,19 @@ TEST_CASE("overrides accept TOML values and bare words, and a new strategy drops
   CHECK(recipe.origin("train.max_steps").kind == Origin::Kind::set);
   CHECK(origins_to_json(recipe).at("train.max_steps") == "--set train.max_steps=7");
   CHECK(origins_to_json(recipe).at("model.dim") == "minimal.toml:4:7");
+}
+
+TEST_CASE("a key with too many parts is refused in files and by --set, and dots in texts do not count") {
+  std::string deep = "a";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  const auto refused = Catch::Matchers::ContainsSubstring("a key has at most 16 parts, with dots between them");
+  const std::string hidden = "x = {y = \"\"\"a\"\"\"\", ";  // the text ends with a quote
+  for (const auto& text : {deep + " = 1\n", "[" + deep + "]\n", hidden + deep + " = 1}\n"})
+    CHECK_THROWS_WITH(parse_located_toml(text, "deep.toml"), refused);
+  CHECK_THROWS_WITH(read("", {deep + "=1"}), refused);
+  const std::string dots(100, '.');
+  const auto texts = fmt::format("# {0}\nx = \"\\\"{0}\"\ny = '{0}'\nz = \"\"\"\n{0}\"\"\"\n", dots);
+  CHECK_NOTHROW(parse_located_toml(texts, "dots.toml"));
 }
 
 TEST_CASE("the order of overrides in one command line has no effect") {

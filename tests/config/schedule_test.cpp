@@ -10,7 +10,6 @@
 
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
-#include "runner/config/schedule_shapes.hpp"
 
 using namespace runner;
 using Catch::Matchers::WithinRel;
@@ -161,6 +160,37 @@ TEST_CASE("a warm-up longer than training gives a note that describes the rate")
       "[data]\nformat = \"text\"\ntrain = [\"a\"]\n[lr_scheduler]\nwarmup_steps = 20\n[train]\nmax_steps = 100\n";
   CHECK(parse_recipe(text, "recipe.toml").notes.empty());
   CHECK(parse_recipe(text, "recipe.toml", {"train.max_steps=10"}).notes.size() == 1);
+}
+
+TEST_CASE("a rate of 0 in all steps gives a note, for each schedule") {
+  for (const auto& [name, warmup, kind, idle] : {std::tuple("cosine", 0, "linear", true),
+                                                 {"linear", 0, "linear", true},
+                                                 {"polynomial", 0, "linear", true},
+                                                 {"wsd", 0, "linear", true},
+                                                 {"constant", 1, "log", true},
+                                                 {"constant", 20, "log", true},
+                                                 {"cosine", 1, "linear", false},
+                                                 {"constant", 0, "linear", false},
+                                                 {"step", 0, "linear", false},
+                                                 {"cosine_with_restarts", 0, "linear", false},
+                                                 {"one_cycle", 0, "linear", false},
+                                                 {"inverse_sqrt", 0, "linear", false}}) {
+    INFO(name << ", " << warmup << " steps of warm-up: " << kind);
+    auto recipe = with_schedule(name, 1, warmup);
+    recipe.lr_scheduler.warmup = kind;
+    CHECK((schedule_note(recipe).find("has the learning rate 0 in the only step") != std::string::npos) == idle);
+  }
+  CHECK(schedule_note(with_schedule("cosine", 1)) ==
+        "the cosine schedule has the learning rate 0 in the only step of this training, so the weights do not change: "
+        "train more steps, or set lr_scheduler.name to \"constant\"");
+  CHECK(schedule_note(with_schedule("cosine", 2)).empty());
+  auto trial = with_schedule("cosine", 100);
+  trial.run.fast_dev_run = 1;
+  CHECK(schedule_note(trial) == schedule_note(with_schedule("cosine", 1)));
+  CHECK(warmup_note(with_schedule("cosine", 100), 1) == schedule_note(with_schedule("cosine", 1)));  // one epoch
+  auto kept = with_schedule("cosine", 1);
+  kept.lr_scheduler.min_lr_ratio = 0.1;
+  CHECK(schedule_note(kept).empty());
 }
 
 TEST_CASE("a resume that changes the learning-rate curve gives a note, one that continues it does not") {

@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
 
 #include "runner/data/csv_reader.hpp"
 #include "runner/data/records.hpp"
@@ -84,6 +85,39 @@ TEST_CASE("1 and 1.0 are one category, and a note counts the cells of validation
   CHECK(batch.row<float>(0, 0)[2] == 1);
 }
 
+TEST_CASE("numbers near the ends of their range are standardized, and those beyond fp32 are refused by their column") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.target = {"y"};
+  data.target_type = "number";
+  for (const auto& [great, small] : {std::pair("1e308", "-1e308"), {"1e-200", "-1e-200"}}) {
+    data.train = {folder.write("table.csv", fmt::format("x,y\n{0},{1}\n{1},{0}\n", great, small))};
+    const auto rows = open_table(data, Split::train);
+    HostBatch batch(2, rows->fields());
+    for (const int64_t row : {0, 1}) rows->read(row, batch, row);
+    INFO(great);
+    CHECK(batch.row<float>(0, 0)[0] == 1);
+    CHECK(batch.row<float>(0, 1)[0] == -1);
+    CHECK(batch.row<float>(1, 0)[0] == -1);
+    CHECK(table_summary(data)[0].mean == 0);
+    CHECK(table_summary(data)[0].std == std::stod(great));
+  }
+  std::string skewed = "x,y\n1.5e308,0\n";
+  for (int i = 1; i < 100; ++i) skewed += fmt::format("-1.5e308,{}\n", i);
+  data.train = {folder.write("skewed.csv", skewed)};
+  const auto rows = open_table(data, Split::train);
+  HostBatch batch(1, rows->fields());
+  rows->read(0, batch, 0);
+  CHECK(std::abs(batch.row<float>(0, 0)[0] - std::sqrt(99.0f)) < 1e-3f);
+  data.train = {folder.write("table.csv", "x,y\n1,1\n-1e308,2\n")};
+  data.standardize = false;
+  CHECK(error_of([&] { open_table(data, Split::train); }) ==
+        "usage: " + data.train[0] +
+            ":3: `x` is -1e+308, and the model computes with numbers of at most 3.4e38: divide the column, standardize "
+            "it (data.standardize), or add it to data.drop");
+}
+
 TEST_CASE("The files of one table have one format", "[csv][rank17]") {
   DataFolder folder;
   Recipe::Data data;
@@ -118,9 +152,9 @@ TEST_CASE("A note says which columns of texts are numbers, times or names of row
   std::string rows = "price;sum;share;day;at;id;kind;some;below;hex;wide;end;y\n";
   for (int i = 0; i < 30; ++i)
     rows += fmt::format(
-        "{0},5;\"1,{1}.25\";{0}.5 %;2024-09-{1:.2};12:{0:02}:00;K{0};{2};{3};{4}{0};0x1{0};1\u00a00{0};{5};{2}\n", i,
+        "{0},5;\"1,{1}.25\";{0}.5 %;2024-09-{1:.2};12:{0:02}:00;K{0};{2};{3};{4}{0};0x1{0};1\u00a00{0};{5};{6}\n", i,
         std::to_string(100 + i), i % 2 ? "a" : "b", i % 3 ? "-" : std::to_string(i), i % 3 ? "" : "\u2212",
-        i % 2 ? "-inf" : "inf");
+        i % 2 ? "-inf" : "inf", i % 3 ? "a" : "b");
   data.train = {folder.write("table.csv", rows)};
   data.target = {"y"};
   data.target_type = "class";
@@ -140,7 +174,9 @@ TEST_CASE("A note says which columns of texts are numbers, times or names of row
           "the column `id` becomes 30 categories: it has another text in nearly each row, such as `K0`; add it to "
           "data.drop",
           "the column `some` becomes 11 categories: `-` is not a number (" + data.train[0] +
-              ":3); if it stands for a missing cell, add it to data.missing_values",
+              ":3) (and 19 more rows: 4, 6, 7, 9, 10, 12, 13, 15, 16, 18 ...); if it stands for a missing cell, add it "
+              "to "
+              "data.missing_values",
           "the column `below` becomes 30 categories: it has numbers with the sign U+2212 for minus, such as `\u22120`; "
           "write - instead",
           "the column `hex` becomes 30 categories: it has hexadecimal numbers, such as `0x10`; write decimal numbers",
@@ -161,6 +197,129 @@ TEST_CASE("A note says which columns of texts are numbers, times or names of row
         "usage: data.target: the column `price` has texts, and this loss needs numbers: it has numbers with a comma, "
         "such as `0,5`; if it is a decimal comma, set data.decimal = \",\"; commas between groups of digits must be "
         "removed");
+}
+
+TEST_CASE("A note says which columns of numbers look like ids, codes or the target", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  std::string rows = "customer;number;plz;phone;copy;day;rooms;flag;size;below;y\n";
+  for (int i = 0; i < 60; ++i)
+    rows += fmt::format("{};{};{};+4930123{};{};{};{};{};{};{};{}\n", 100000 + i, i * i * 7, i % 2 ? "01067" : "80331",
+                        4000 + i, i * 2.5, i % 28, i % 5, i % 2, i + 0.25, -i, i * 2.5);
+  data.train = {folder.write("table.csv", rows)};
+  data.target = {"y"};
+  data.target_type = "number";
+  const std::string id =
+      "another consecutive number in each row, such as 100000, as an id has; if it is one, add it to "
+      "data.drop";
+  CHECK(table_notes(data) ==
+        std::vector<std::string>{
+            "the column `customer` becomes a number: it has " + id,
+            "the column `number` becomes a number: it has another whole number in each row, such as 0, as an id has; "
+            "if it is one, add it to data.drop",
+            "the column `plz` becomes a number: `01067` is written as codes are, and not as amounts; if it is one, add "
+            "the column to data.categorical",
+            "the column `phone` becomes a number: `+49301234000` is written as codes are, and not as amounts; if it is "
+            "one, add the column to data.drop",
+            "the column `copy` equals the target `y` in all training rows, so the model finds the answer there; if "
+            "rows to predict do not have it, add it to data.drop"});
+  data.categorical = {"plz"};
+  data.drop = {"customer", "number", "phone", "copy"};
+  CHECK(table_notes(data).empty());
+  data.validation_fraction = 0.2;
+  data.drop = {"number", "phone", "copy"};
+  CHECK(table_notes(data).size() == 1);
+}
+
+TEST_CASE("A table with many columns is read in linear time, and a note names some of those with one value", "[csv]") {
+  DataFolder folder;
+  constexpr int columns = 50'000;  // a minute by quadratic loops
+  std::string names = "y", cells;
+  for (int i = 0; i < columns; ++i) {
+    names += fmt::format(",c{}", i);
+    cells += ",1";
+  }
+  Recipe::Data data;
+  data.format = "csv";
+  data.train = {folder.write("wide.csv", names + "\n0.5" + cells + "\n1.5" + cells + "\n")};
+  data.target = {"y"};
+  CHECK(table_notes(data) ==
+        std::vector<std::string>{"columns with the same value in all training rows teach nothing: c0, c1, c2, c3, c4, "
+                                 "c5, c6, c7, c8, c9 and 49990 more"});
+}
+
+TEST_CASE("Years, months, days and Unix times look like no ids or codes, unless their column is named so", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  std::string rows = "Year of Birth,built,created,ms,month,mm,day_no,row,order_no,depot_code,day_id,y\n";
+  for (int i = 0; i < 60; ++i)
+    rows += fmt::format("{},{},{},{},{:02},{:02},{:02},{},{},{:02},{},{}\n", 1750 + i, 2040 - i, 1700000000 + 86400 * i,
+                        1700000000123 + 3600000 * i, i % 12 + 1, i % 12 + 1, i % 31 + 1, 1 + i, 1950 + i, i % 12 + 1,
+                        5 + i, i * 2.5);
+  data.train = {folder.write("table.csv", rows)};
+  data.target = {"y"};
+  data.target_type = "number";
+  std::vector<std::string> columns;
+  for (const auto& note : table_notes(data)) columns.push_back(note.substr(0, note.find(" becomes")));
+  CHECK(columns == std::vector<std::string>{"the column `row`", "the column `order_no`", "the column `depot_code`",
+                                            "the column `day_id`"});
+}
+
+TEST_CASE("A target with amounts, not all of which are numbers, is refused with the cells", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.delimiter = ";";
+  data.target = {"price"};
+  const auto refused = [&](const char* number, const char* bad) {
+    std::string rows = "area;price\n";
+    for (int i = 0; i < 40; ++i) rows += fmt::format("{};{}\n", i, i % 20 == 3 ? bad : fmt::format("{}{}", i, number));
+    data.train = {folder.write("table.csv", rows)};
+    const auto message = error_of([&] { training_table(data); });
+    const auto at = message.find(": ", 30);
+    return at == std::string::npos ? message : message.substr(at + 2);
+  };
+  const std::string end = ". For classes, set train.loss = \"cross_entropy\"";
+  const auto cells = folder / "table.csv" + ":5) (and 1 more row: 25)";
+  CHECK(refused(".5", "viel") ==
+        "`viel` is not a number (" + cells + "; if it stands for a missing cell, add it to data.missing_values" + end);
+  CHECK(refused(".5", "3,5") ==
+        "`3,5` is not a number (" + cells + "; the decimal sign of the other cells is `.`: write `3.5`" + end);
+  CHECK(refused(".5", "1,250").starts_with("it has numbers with a comma, such as `1,250`; "));  // perhaps 1250
+  CHECK(refused(",5", "3,5")
+            .starts_with("it has numbers with a comma, such as `0,5`; if it is a decimal comma, set "
+                         "data.decimal = \",\""));
+  data.decimal = ",";
+  CHECK(refused(",5", "3,5").empty());
+  CHECK(refused(".5", "3.5") ==
+        "it has numbers with a point, such as `0.5`; if it is a decimal point, set data.decimal = \".\"" + end);
+  data.decimal = ".";
+  data.target_type = "class";
+  CHECK(refused(".5", "viel").empty());
+  // Few different numbers may be classes.
+  data.target_type = "auto";
+  data.train = {folder.write("table.csv", "area;price\n1;1\n2;2\n3;1\n4;2\n5;1\n6;2\n7;1\n8;2\n9;none\n")};
+  CHECK(training_table(data)->schema.target_type == "class");
+}
+
+TEST_CASE("Rows to predict with another decimal sign are refused with the sign of the training", "[csv]") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "csv";
+  data.delimiter = ";";
+  data.decimal = ",";
+  data.train = {folder.write("table.csv", "x;y\n1,5;a\n2,5;b\n3,5;a\n")};
+  data.target = {"y"};
+  data.target_type = "class";
+  const auto learned = training_table(data)->schema.to_json();
+  const auto rows = folder.write("rows.csv", "x\n50.5\n2,5\n51.5\n");
+  CHECK(error_of([&] { open_table_inputs(data, {rows}, learned); }) ==
+        "usage: " + rows +
+            ":2: `x` is `50.5`, and the training data have numbers in this column (and 1 more row: 4); the decimal "
+            "sign is `,` here, because the training has data.decimal = \",\": if this cell has another one, write "
+            "`50,5`");
 }
 
 TEST_CASE("A number that is too small for a double is 0, and one that is too large is a text", "[csv]") {
@@ -256,6 +415,9 @@ TEST_CASE("Mistakes in CSV files have a place", "[csv][rank17]") {
   const std::string hint = ", as the first line has; cells end at `,`, and data.delimiter sets another character";
   CHECK(csv_error(folder, "a,b\n1,2\n1,2,3\n3,4\n5\n") ==
         "usage: FILE:3: 3 cells instead of 2" + hint + "\nFILE:5: 1 cell instead of 2" + hint);
+  std::string ragged = "a,b\n";
+  for (int i = 0; i < 13; ++i) ragged += "1\n";
+  CHECK(csv_error(folder, ragged).ends_with("FILE:11: 1 cell instead of 2" + hint + "\nand 3 more lines"));
   CHECK(csv_error(folder, "a,b\n1,\"2\n3\n") == "usage: FILE:2: a quoted cell has no end");
   CHECK(csv_error(folder, "a,a\n") ==
         "usage: FILE:1: two columns are called `a`: give one another name; data.drop "

@@ -61,6 +61,9 @@ TEST_CASE("text that needs tokenising is checked only for its size and its token
   CHECK(problems_of(data, 4).empty());
   CHECK_THAT(problems_of(data, 5).at(0),
              ContainsSubstring("data.train | data.train: 4 B of text cannot give the 6 tokens"));
+  CHECK(data_summary(data, 4, 300, "unused", false) ==
+        "1 file with 4 B of text; a run first trains the tokenizer on them, and then finds whether they suffice for "
+        "data.tokenizer_vocab_size");
   CHECK_FALSE(fs::exists("unused"));
   data.tokenizer = folder.write("tokenizer.json", "{}");
   CHECK(problems_of(data, 4) == Lines{"data.tokenizer | data.tokenizer: " + folder / "tokenizer.json" +
@@ -145,7 +148,9 @@ TEST_CASE("the amount of data is described") {
   data.validation = {folder.write("b.txt", std::string(31, 'b'))};
   CHECK(data_summary(data, 10, 256, "unused", true) == "2 files with 10 samples of 10 tokens, and 3 to validate");
   data.tokenizer = "sentencepiece";
-  CHECK(data_summary(data, 10, 256, "unused", false) == "2 files with 132 B of text");
+  CHECK(data_summary(data, 10, 256, "unused", false) ==
+        "2 files with 132 B of text; a run first trains the tokenizer on them, and then finds whether they suffice for "
+        "data.tokenizer_vocab_size");
 }
 
 TEST_CASE("a table and data that are used twice give notes") {

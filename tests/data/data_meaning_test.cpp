@@ -7,6 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "support.hpp"
+#include "tests/support/trained_bpe.hpp"
 
 using namespace runner;
 using namespace runner::test;
@@ -85,6 +86,54 @@ TEST_CASE("files may be moved, but their order must not change") {
   std::swap(meaning.recipe.data.train[0], meaning.recipe.data.train[1]);
   CHECK(changed_meaning(before, meaning.now()) == Changes{"data.train: " + meaning.folder / "moved.txt" +
                                                           " has other contents than " + meaning.folder / "a.txt"});
+}
+
+TEST_CASE("changed validation data are named, and need no training data") {
+  Meaning meaning;
+  auto& data = meaning.recipe.data;
+  const auto now = [&] { return validation_meaning(data, meaning.folder / "cache"); };
+  CHECK(now().empty());
+  const std::string file = meaning.folder.write("v.txt", "third");
+  data.validation = {file};
+  const json text = now();
+  data.format = "images";
+  fs::create_directories(meaning.folder.path / "images" / "cat");
+  meaning.folder.write("images/cat/1.png", "first");
+  data.validation = {meaning.folder / "images"};
+  const json images = now();
+  meaning.folder.write("images/cat/2.png", "other");
+  CHECK(changed_meaning(images, now()) ==
+        Changes{"images of data.validation were added, removed, renamed, or have other sizes"});
+  data = text_data({meaning.folder / "gone.txt"});
+  data.validation = {file};
+  CHECK(changed_meaning(text, now()).empty());
+  meaning.folder.write("v.txt", "THIRD");
+  CHECK(changed_meaning(text, now()) == Changes{"the content of " + file + " has changed"});
+  data.validation.push_back(meaning.folder / "a.txt");
+  CHECK(changed_meaning(text, now()).front() == "the number of files in data.validation was 1 and is 2");
+}
+
+TEST_CASE("a checkpoint of an older version had no targets for white space whose offsets the tokenizer trims") {
+  Meaning meaning;
+  const auto& folder = meaning.folder;
+  meaning.recipe.data.format = "jsonl";
+  meaning.recipe.data.train = {folder.write("a.jsonl", R"({"text": "a  b"})")};
+  const auto noted = [&](const char* post_processor, const json& before) {
+    auto tokenizer = json::parse(trained_bpe("", 258, {"<s>", "</s>"}));
+    tokenizer["post_processor"] = json::parse(post_processor);
+    meaning.recipe.data.tokenizer = folder.write("tokenizer.json", tokenizer.dump());
+    return !older_targets_note(before, meaning.now(), meaning.recipe.data, folder / "cache").empty();
+  };
+  for (const char* trims :
+       {R"({"type": "ByteLevel"})", R"({"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]})",
+        R"({"type": "Sequence", "processors": [{"type": "ByteLevel", "trim_offsets": true}]})"}) {
+    CHECK(noted(trims, json::object()));
+    CHECK_FALSE(noted(trims, meaning.now()));
+  }
+  for (const char* keeps : {"null", R"({"type": "ByteLevel", "trim_offsets": false})"})
+    CHECK_FALSE(noted(keeps, json::object()));
+  meaning.recipe.data = text_data({folder / "a.txt"});
+  CHECK(older_targets_note(json::object(), meaning.now(), meaning.recipe.data, folder / "cache").empty());
 }
 
 TEST_CASE("files are hashed once, and again after a change") {

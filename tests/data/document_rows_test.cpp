@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "runner/data/document_rows.hpp"
+#include "runner/data/document_dataset.hpp"
 
 using namespace runner;
 

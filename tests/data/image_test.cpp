@@ -237,14 +237,24 @@ TEST_CASE("A damaged image is found before the training, and the error says how 
   CHECK(find_data_problems(data, 1, 1, folder / "cache").empty());
   const auto whole = read_file(images / "colour.jpg");
   const auto damaged = folder.write("data/dog/c.jpg", whole.substr(0, 300));
-  folder.write("data/dog/d.jpg", "<html>");
+  const auto page = folder.write("data/dog/d.jpg", "<html>");
   const auto problems = find_data_problems(data, 1, 1, folder / "cache");
   REQUIRE(problems.size() == 1);
   CHECK(problems[0].key == "data.train");
   CHECK(problems[0].message ==
-        damaged +
-            ": the image is damaged: Premature end of JPEG file (and 1 more of 4 that were looked at); "
-            "data.skip_corrupt = true leaves out damaged images");
+        damaged + ": the image is damaged: Premature end of JPEG file (and 1 more of 4 that were looked at: " + page +
+            "); data.skip_corrupt = true leaves out damaged images");
+  const auto first = page + " is neither a JPEG nor a PNG file";
+  CHECK(damaged_inputs({folder / "data/dog"}, first) ==
+        first + " (and 1 more of 3 that were looked at: " + damaged + ")");
+  data.validation_fraction = 0.5;  // its images are those of data.train
+  CHECK(find_data_problems(data, 1, 1, folder / "cache").at(0).key == "data.train");
+  data.validation_fraction.reset();
+  data.validation = {folder / "none"};
+  CHECK(find_data_problems(data, 1, 1, folder / "cache").at(0).message ==
+        "data.validation: " + folder / "none" +
+            " does not exist; instead of it, data.validation_fraction = 0.2 takes a part of the images of data.train");
+  data.validation.clear();
   data.skip_corrupt = true;
   CHECK(open_images(data, Split::train, folder / "cache")->size() == 2);
   // An image that cannot be read now may be sound.
@@ -274,6 +284,13 @@ TEST_CASE("rank 11: classes are in order of their bytes, and damaged images can 
   CHECK(sound->describe() == "3 images of 3 classes, without 1 that are damaged");
   const auto learned = sound->learned();
   CHECK(learned.at("label2id").at("class10") == 1);
+  // Images to predict, in an order that is not that of their names.
+  const auto inputs = open_image_inputs(data, {folder / "data/class9", folder / "data/Z"}, learned);
+  CHECK(inputs.samples->size() == 2);
+  REQUIRE(inputs.names.size() == 2);
+  CHECK(inputs.names[1].at("file") == folder / "data/Z/c.JPG");
+  CHECK(error_of([&] { open_image_inputs(data, {damaged}, learned); }) ==
+        "usage: all images are damaged, the first is " + damaged);
   fs::create_directories(folder / "data/more");
   copy_image(folder, "colour.png", "data/more/e.png");
   CHECK(error_of([&] { open_images(data, Split::train, folder / "cache", learned); }) ==

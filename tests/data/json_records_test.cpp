@@ -80,8 +80,17 @@ TEST_CASE("mistakes in records name file, line and column") {
   CHECK(record_error(folder, "{\"text\": \"\xff\"}\n") ==
         "usage: FILE:1:11: not JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; last "
         "read: '\"\xff'");
+  CHECK(record_error(folder, "{\"n\": 1e999}\n{}\n7\n{\"n\": 1e999}\n") ==
+        "usage: FILE:1: not JSON: number overflow parsing '1e999' (and 2 more rows: 3, 4)");
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += "{\"n\": 1e999}\n";
+  CHECK(record_error(folder, many) ==
+        "usage: FILE:1: not JSON: number overflow parsing '1e999' (and at least 10 more rows: 2, 3, 4, 5, 6, 7, 8, 9, "
+        "10, 11)");
   CHECK(record_error(folder, "{\"text\": \"a\"}\n{\"n\": 1e999}\n") ==
         "usage: FILE:2: not JSON: number overflow parsing '1e999'");
+  CHECK(record_error(folder, "{}\n{\"text\": \"" + std::string(64 << 20, 'a') + "\"}\n") ==
+        "usage: FILE:2: a record of 64.0 MiB; at most 64.0 MiB are read");
   CHECK(record_error(folder, "[{\"text\": \"a\"},\n") ==
         "usage: FILE:1: the array that begins on this line has no end; is the file cut off?");
   CHECK(record_error(folder, "[{\"text\": \"a\"},\n 7]") ==

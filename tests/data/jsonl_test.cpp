@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "runner/data/data_check.hpp"
-#include "runner/data/document_cache.hpp"
 #include "runner/data/document_dataset.hpp"
+#include "runner/data/record_reader.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;
@@ -248,7 +248,7 @@ TEST_CASE("check names the records with different mistakes, and each mistake onc
   data.layout = "text";
   const auto problems = find_data_problems(data, 4, 256, folder / "cache");
   REQUIRE(problems.size() == 1);
-  CHECK(problems[0].message == path + ":1: /text: must be a text, not a number\n" + path +
+  CHECK(problems[0].message == path + ":1: /text: must be a text, not a number (and 1 more row: 4)\n" + path +
                                    ":3: /text: is missing; the layout text needs it. Is it text?");
 }
 
@@ -262,5 +262,5 @@ TEST_CASE("a record without the column of its text names the columns that it has
   auto renamed = jsonl_data({path});
   renamed.columns = Recipe::Data::Columns{{"text", "n"}};
   renamed.layout = "text";
-  CHECK(open(renamed) == "usage: " + path + ":1: /n: is missing; the layout text needs it");
+  CHECK(open(renamed) == "usage: " + path + ":1: /n: is missing; the layout text needs it (and 1 more row: 2)");
 }

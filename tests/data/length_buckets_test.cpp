@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <random>
 
-#include "runner/data/length_buckets.hpp"
+#include "runner/data/order.hpp"
 
 using namespace runner;
 

@@ -4,8 +4,8 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <map>
 
+#include "runner/data/image_augment.hpp"
 #include "runner/data/image_data.hpp"
-#include "runner/data/image_mixing.hpp"
 #include "runner/data/loader.hpp"
 #include "strategies/engine/row_batch.hpp"
 #include "tests/data/support.hpp"

@@ -89,6 +89,11 @@ TEST_CASE("rank 12: parts of a Parquet file are row groups", "[rank12]") {
   int rows = 0;
   file.for_each(file.parts(SIZE_MAX)[0], [&](const JsonRecord&, size_t) { return ++rows < 11; });
   CHECK(rows == 11);
+  const auto refuse = [](const JsonRecord&, size_t end) -> bool {
+    return end % 20 != 3 ? true : throw usage_error("it is wrong");
+  };
+  CHECK(error_of([&] { file.for_each(file.parts(SIZE_MAX)[0], refuse); }) ==
+        "usage: " + reference("texts.parquet") + ", row 3: it is wrong (and 2 more rows: 23, 43)");
 }
 
 TEST_CASE("rank 12: samples of Parquet and of JSON lines are equal in every layout", "[rank12]") {
@@ -119,7 +124,9 @@ TEST_CASE("rank 12: columns of Parquet files become a table with the types of th
   CHECK(read_parquet({reference("table.parquet")}, {.as_text = {"size"}}).find("size")->texts[5] == "5");
   CHECK_THAT(
       error_of([] { read_parquet({reference("types.parquet")}, {}); }),
-      ContainsSubstring(reference("types.parquet") + ", row 1, column `list`: a cell of a table must be a number"));
+      ContainsSubstring(
+          reference("types.parquet") +
+          ", row 1, column `list`: a cell of a table must be a number or a text, not array (and 1 more row: 3)"));
   CHECK_THAT(error_of([] {
                read_parquet({reference("table.parquet"), reference("texts.parquet")}, {});
              }),

@@ -1,5 +1,4 @@
 // The order of samples as a Lua file decides it.
-#include "runner/data/scripted_order.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

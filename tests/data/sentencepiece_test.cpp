@@ -7,9 +7,10 @@
 #include <sstream>
 
 #include "runner/data/data_check.hpp"
+#include "runner/data/formats.hpp"
+#include "runner/data/record_reader.hpp"
 #include "runner/data/records.hpp"
-#include "runner/data/tokenized.hpp"
-#include "runner/tokenizers/sentencepiece.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;
@@ -103,6 +104,20 @@ TEST_CASE("the bytes of a character that the model does not know have the place 
   CHECK(of_foxes == 8);
 }
 
+TEST_CASE("the space that a model writes before a text is supervised with it") {
+  DataFolder folder;
+  Recipe::Data data;
+  data.format = "jsonl";
+  data.train = {folder.write("fox.jsonl", "{\"text\": \"🦊\"}\n")};
+  auto tokenizer = open_sentencepiece(foreign_model(folder, long_text(20'000), "nmt_nfkc", false));
+  const auto space = tokenizer->token_to_id("\u2581"), bos = tokenizer->special_tokens().bos;
+  REQUIRE((space && bos));
+  const auto document = make_record_reader(data, data.train, std::move(tokenizer))->read({{"text", "🦊"}});
+  REQUIRE(document.tokens.size() == 7);  // BOS, the space, four bytes, EOS
+  CHECK(document.tokens[1] == *space);
+  for (size_t i = 0; i < document.tokens.size(); ++i) CHECK(document.supervised[i] == (document.tokens[i] != *bos));
+}
+
 TEST_CASE("a tokenizer trained on a part of a real text decodes the complete text to itself") {
   fs::path corpus = fs::path(RUNNER_SOURCE_DIR) / ".deps/data/shakespeare.txt";
   if (!fs::exists(corpus)) SKIP("scripts/setup has not downloaded the corpus");
@@ -155,7 +170,8 @@ TEST_CASE("tokenising a file in parts gives the tokens of the complete file, for
     for (const std::string& content : {text, one_line}) {
       if (&content == &one_line && !squeeze) continue;
       INFO(normalization << ", " << content.size());
-      const auto model = std::make_shared<SentencePieceTokenizer>(foreign_model(folder, text, normalization, squeeze));
+      const std::shared_ptr<const Tokenizer> model =
+          open_sentencepiece(foreign_model(folder, text, normalization, squeeze));
       const auto& tokenizer = *model;
       std::string file = folder.write("text.txt", content);
       const auto cached =
@@ -171,9 +187,9 @@ TEST_CASE("tokenising a file in parts gives the tokens of the complete file, for
 
 TEST_CASE("each file is tokenised separately, and nothing is inserted between files") {
   DataFolder folder;
-  SentencePieceTokenizer tokenizer(foreign_model(folder, long_text(50'000), "identity", false));
+  const auto tokenizer = open_sentencepiece(foreign_model(folder, long_text(50'000), "identity", false));
   std::vector<std::string> files{folder.write("b.txt", "the age of wisdom"), folder.write("a.txt", "the season\n")};
-  auto expected = tokenizer.encode("the age of wisdom"), second = tokenizer.encode("the season\n");
+  auto expected = tokenizer->encode("the age of wisdom"), second = tokenizer->encode("the season\n");
   expected.insert(expected.end(), second.begin(), second.end());
   auto data = text_data(files);
   data.tokenizer = folder / "foreign-identity.model";
@@ -342,14 +358,12 @@ TEST_CASE("text that the tokenizer does not know gives a note with its share") {
 TEST_CASE("a missing tokenizer is refused with a solution") {
   Fixture fixture("a few words only\n");
   auto error = [&] { return error_of([&] { make_tokenizer(fixture.data, fixture.cache); }); };
-  CHECK_THAT(
-      error(),
-      ContainsSubstring(
-          "usage: data.tokenizer_vocab_size = 512: Vocabulary size too high (512). Please set it to a value <= "));
-  fixture.data.tokenizer_vocab_size = 100;
   CHECK_THAT(error(),
-             ContainsSubstring(
-                 "usage: data.tokenizer_vocab_size = 100: Vocabulary size is smaller than required_chars. 100 vs "));
+             ContainsSubstring("usage: data.tokenizer_vocab_size = 512 is too large: the texts give at most "));
+  fixture.data.tokenizer_vocab_size = 100;
+  CHECK(error() ==
+        "usage: data.tokenizer_vocab_size = 100 is too small: the texts need at least 271 tokens, for their "
+        "characters, for bytes, and special ones");
   CHECK(fs::is_empty(fixture.cache));
   fixture.data.tokenizer_vocab_size.reset();
   CHECK(error() ==
@@ -371,6 +385,26 @@ TEST_CASE("a missing tokenizer is refused with a solution") {
     CHECK(error() == "usage: data.tokenizer: " + fixture.data.tokenizer +
                          " is neither a tokenizer.json nor a SentencePiece model nor a tiktoken file");
   }
+}
+
+TEST_CASE("the smallest vocabulary is known before a tokenizer is trained, and is the one that can be trained") {
+  std::string text = "A tab\tis no character of the vocabulary, and a space is one.\n";
+  for (int i = 0; i < 300; ++i)
+    text += std::string("\xE4") + static_cast<char>(0xB8 + i / 64) + static_cast<char>(0x80 + i % 64);
+  Fixture fixture(text + "\n");
+  const auto problems = [&](int64_t size) {
+    fixture.data.tokenizer_vocab_size = size;
+    const auto found = find_data_problems(fixture.data, 4, size, fixture.cache);
+    return found.empty() ? std::string() : found[0].key + " | " + found[0].message;
+  };
+  const auto refused = problems(320);
+  CHECK(refused.starts_with(
+      "data.tokenizer_vocab_size | data.tokenizer_vocab_size = 320 is too small: the texts need at least "));
+  const auto needed = std::stoll(refused.substr(refused.find("least ") + 6));
+  CHECK_FALSE(problems(needed - 1).empty());
+  CHECK(problems(needed).empty());
+  CHECK(fixture.cached().empty());
+  CHECK(make_tokenizer(fixture.data, fixture.cache)->vocab_size() == needed);
 }
 
 TEST_CASE("a corpus of blank lines cannot train a tokenizer") {

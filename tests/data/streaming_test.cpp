@@ -5,11 +5,10 @@
 #include <set>
 #include <thread>
 
-#include "runner/data/background_tokenizing.hpp"
 #include "runner/data/document_dataset.hpp"
 #include "runner/data/loader.hpp"
 #include "runner/data/stream_dataset.hpp"
-#include "runner/data/streamed_dataset.hpp"
+#include "runner/data/token_parts.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;
@@ -18,7 +17,8 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// Three files with 10, 1 and 14 records; the text of each record is "<file><number>". The file in front of the last has a record that is too long.
+/// Three files with 10, 1 and 14 records; the text of each record is "<file><number>". The file in front of the last
+/// has a record that is too long.
 struct StreamedFolder : DataFolder {
   Recipe::Data data;
 

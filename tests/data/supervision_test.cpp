@@ -5,6 +5,7 @@
 #include "runner/data/loader.hpp"
 #include "runner/data/record_reader.hpp"
 #include "tests/data/support.hpp"
+#include "tests/support/trained_bpe.hpp"
 
 using namespace runner;
 using namespace runner::test;
@@ -65,6 +66,42 @@ TEST_CASE("prompts are not supervised, completions and their end are") {
   CHECK(marked(folder, data, pair) == "2+2=[4\n\n]");
   data.train_on_input = true;
   CHECK(marked(folder, data, pair) == "[2+2=4\n\n]");
+}
+
+TEST_CASE("tokens of white space are supervised also if the tokenizer trims their offsets, and added tokens are not") {
+  DataFolder folder;
+  folder.write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  const auto read = [&](const char* post_processor, const JsonRecord& record, const std::string& objective = "") {
+    auto tokenizer = nlohmann::json::parse(trained_bpe("", 258, {"<s>", "</s>"}));  // then the bytes
+    tokenizer["post_processor"] = nlohmann::json::parse(post_processor);
+    auto data = records_data(folder.write("a.jsonl", record.dump() + "\n"));
+    data.tokenizer = folder.write("tokenizer.json", tokenizer.dump());
+    data.chat_template = folder.write("own.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    if (!objective.empty()) data.objective = objective;
+    const auto document = make_record_reader(data, data.train, folder / "cache")->read(record);
+    std::vector<std::pair<int32_t, bool>> tokens;
+    for (size_t i = 0; i < document.tokens.size(); ++i) tokens.emplace_back(document.tokens[i], document.supervised[i]);
+    return tokens;
+  };
+  using Tokens = std::vector<std::pair<int32_t, bool>>;
+  const JsonRecord text = {{"text", "a  b"}}, pair = {{"prompt", "f:\n"}, {"completion", "  x "}},
+                   messages = JsonRecord::parse(R"({"messages": [{"role": "user", "content": "f "},
+                                                    {"role": "assistant", "content": "  x "}]})");
+  for (const char* trimming :
+       {R"({"type": "ByteLevel"})", R"({"type": "ByteLevel", "trim_offsets": true, "add_prefix_space": false})",
+        R"({"type": "ByteLevel", "trim_offsets": false})",
+        R"({"type": "Sequence", "processors": [{"type": "ByteLevel", "trim_offsets": true}]})"}) {
+    INFO(trimming);
+    CHECK(read(trimming, text) == Tokens{{99, true}, {34, true}, {34, true}, {100, true}, {1, true}});
+    CHECK(read(trimming, pair) ==
+          Tokens{{104, false}, {60, false}, {12, false}, {34, true}, {34, true}, {122, true}, {34, true}, {1, true}});
+    CHECK(read(trimming, messages) ==
+          Tokens{{104, false}, {34, false}, {34, true}, {34, true}, {122, true}, {34, true}});
+  }
+  const char* roberta = R"({"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0]})";
+  CHECK(read(roberta, text) == Tokens{{0, false}, {99, true}, {34, true}, {34, true}, {100, true}, {1, true}});
+  CHECK(read(roberta, text, "masked_lm") ==
+        Tokens{{0, false}, {99, true}, {34, true}, {34, true}, {100, true}, {1, false}});
 }
 
 TEST_CASE("layouts are found by their columns") {

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
-#include "runner/data/tokenized.hpp"
+#include "runner/data/formats.hpp"
 #include "runner/data/utf8.hpp"
 #include "tests/data/support.hpp"
 

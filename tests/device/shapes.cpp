@@ -25,7 +25,8 @@ Shape shape_of(const at::Tensor& tensor) {
   return {true, tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
 }
 
-/// LibTorch's own kernels without values. The profiler of blocks adds others, which tell the memory of kernels, and not always their shapes.
+/// LibTorch's own kernels without values. The profiler of blocks adds others, which tell the memory of kernels, and not
+/// always their shapes.
 const std::unordered_set<c10::OperatorName>& with_own_shapes() {
   static const auto* const names = [] {
     const auto all = c10::Dispatcher::singleton().getAllOpNamesForDispatchKey(c10::DispatchKey::Meta);

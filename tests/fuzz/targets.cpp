@@ -8,7 +8,7 @@
 #include "runner/checkpoint/hf.hpp"
 #include "runner/checkpoint/safetensors.hpp"
 #include "runner/config/config.hpp"
-#include "runner/data/csv_records.hpp"
+#include "runner/data/csv_reader.hpp"
 #include "runner/data/document_file.hpp"
 #include "runner/data/image.hpp"
 #include "runner/data/json_records.hpp"
@@ -22,8 +22,6 @@
 #include "runner/pretrained/gguf_file.hpp"
 #include "runner/pretrained/model_files.hpp"
 #include "runner/tokenizers/hf_tokenizer.hpp"
-#include "runner/tokenizers/sentencepiece.hpp"
-#include "runner/tokenizers/tiktoken.hpp"
 
 namespace runner::fuzz {
 
@@ -175,7 +173,7 @@ const std::vector<Target>& targets() {
       {"gguf", read_gguf},
       {"safetensors", read_safetensors},
       {"tokenizer", [](const fs::path& file, std::string_view) { use(HfTokenizer(file)); }},
-      {"sentencepiece", [](const fs::path& file, std::string_view) { use(SentencePieceTokenizer(file)); }},
+      {"sentencepiece", [](const fs::path& file, std::string_view) { use(*open_sentencepiece(file)); }},
       {"tiktoken", [](const fs::path& file, std::string_view) { use(*open_tiktoken(file, "\\p{L}+|.")); }},
       {"charsmap", read_charsmap},
       {"template", read_template},

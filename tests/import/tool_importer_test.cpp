@@ -11,7 +11,6 @@
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/tool_names.hpp"
-#include "runner/import/located_yaml.hpp"
 
 using namespace runner;
 
@@ -72,6 +71,14 @@ TEST_CASE("plain words of YAML are read as other tools read them") {
         R"({"a":0.0001,"b":true,"c":"yes","d":null,"e":null,"f":"0x1","g":0.5,"h":"nan","i":-3,"j":2,"k":1.0})");
   CHECK(yaml_error("base: &b {x: 1, y: 2}\nown:\n  <<: *b\n  y: 3\n") ==
         R"({"base":{"x":1,"y":2},"own":{"x":1,"y":3}})");
+}
+
+TEST_CASE("a long value that switches many names off is not repeated in full") {
+  std::string text = "[checkpoint]\nenable = [" + std::string(40'000, ' ');
+  for (int i = 0; i < 5000; ++i) text += "1,";
+  text += "]\ninterval = 5\n";
+  for (int i = 0; i < 5000; ++i) text += "name" + std::to_string(i) + " = 1\n";
+  CHECK(tool_as_recipe("torchtitan", parse_located_toml(text, "a.toml")).size() < 2'000'000);
 }
 
 TEST_CASE("hostile YAML ends with an error") {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "runner/base/error.hpp"
-#include "runner/base/log_copy.hpp"
+#include "runner/base/log.hpp"
 #include "runner/inference/generation_settings.hpp"
 #include "tests/support/temporary_folder.hpp"
 

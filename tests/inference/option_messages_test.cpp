@@ -1,5 +1,5 @@
 // Messages of the data's reader name what the user of an inference command has given.
-#include "runner/inference/option_messages.hpp"
+#include "runner/inference/request.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -14,6 +14,9 @@ TEST_CASE("messages about the user's files do not name keys of a recipe", "[rank
   CHECK(with_options_for_keys(of_run, missing) == missing);  // of the run's own data
   CHECK(with_options_for_keys(predict, "data.validation: a.jsonl is empty") == "a.jsonl is empty");
   CHECK(with_options_for_keys(evaluate, "data.validation: a.jsonl is empty") == "--data: a.jsonl is empty");
+  CHECK(with_options_for_keys(evaluate,
+                              "data.validation: none does not exist; instead of it, data.validation_fraction = 0.2 "
+                              "takes a part of the images of data.train") == "--data: none does not exist");
   CHECK(with_options_for_keys(
             evaluate, "a.jsonl:2: the target `label` is missing; data.missing = \"drop\" leaves such rows out") ==
         "a.jsonl:2: the target `label` is missing");

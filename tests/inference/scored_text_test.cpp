@@ -3,10 +3,12 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <fstream>
+
 #include "runner/base/error.hpp"
 #include "runner/base/utf8.hpp"
-#include "runner/inference/multiple_choice.hpp"
 #include "runner/inference/scored_text.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 using namespace runner;
 using Catch::Matchers::ContainsSubstring;
@@ -30,6 +32,13 @@ TEST_CASE("spaces at the end of a context belong to the continuation", "[rank13]
   CHECK(pair_of("one \n", " two").context == bytes("one"));
   CHECK(pair_of("one \n", " two").continuation == bytes(" \n two"));
   CHECK(pair_of("", "two").context == Ids{0});  // bytes have no BOS and no EOS
+  TemporaryFolder folder;
+  std::ofstream(folder.path / "config.json") << R"({"bos_token_id": 1})";
+  CHECK(encode_pair(*make_bytes_tokenizer(), "", "two", folder.path).context == Ids{1});
+  std::ofstream(folder.path / "config.json") << R"({"bos_token_id": 4294967296})";
+  CHECK_THROWS_WITH(encode_pair(*make_bytes_tokenizer(), "", "two", folder.path),
+                    (folder.path / "config.json").string() +
+                        ": bos_token_id = 4294967296 is not one of the tokenizer's 256 tokens");
 }
 
 TEST_CASE("each token of a document is predicted once, in windows of the model's length", "[rank13]") {

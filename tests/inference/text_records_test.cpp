@@ -3,6 +3,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "runner/base/log.hpp"
+#include "runner/inference/prompts.hpp"
 #include "tests/data/support.hpp"
 
 using namespace runner;
@@ -55,4 +57,34 @@ TEST_CASE("mistakes in records have file, line, column and reason", "[rank15]") 
   CHECK(mistake("a.jsonl", "\n") == "a.jsonl has no record");
   CHECK(mistake("empty.csv", "") == "usage: the input: " + (folder / "empty.csv") + " is empty");
   CHECK(mistake("a.txt", "a\n\xff\n") == "a.txt:2: the line is not UTF-8");
+  CHECK(mistake("a.txt", "\xff\na\n\xff\n") == "a.txt:1: the line is not UTF-8 (and 1 more row: 3)");
+  CHECK(mistake("a.jsonl", "{\"text\": \"a\"}\n{\"text\": 5}\n{}\n{\"text\": \"b\"}\n5\n") ==
+        "a.jsonl:2: the record has no `text` (a text) (and 2 more rows: 3, 5)");
+}
+
+TEST_CASE("an answer at the end of a record's messages is not part of the prompt, and a note counts such records") {
+  DataFolder folder;
+  StoredModel model;
+  model.recipe.data.chat_template = "chatml";
+  const auto tokenizer = make_bytes_tokenizer();
+  const auto read = [&](const std::string& content) {
+    return PromptReader({.file = folder.write("chat.jsonl", content), .records = true}, model, *tokenizer).read();
+  };
+  const std::string question = R"({"messages": [{"role": "user", "content": "2 + 2?"})",
+                    answer = R"(, {"role": "assistant", "content": "4"})";
+  std::string said;
+  log::set_copy([&](const std::string& line) { said += line + "\n"; });
+  const auto prompts = read(question + "]}\n" + question + answer + "]}\n" + question + answer + answer + "]}\n");
+  log::set_copy(nullptr);
+  REQUIRE(prompts.size() == 3);
+  for (const auto& prompt : prompts)
+    CHECK(prompt.text == "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(said.find("2 records ended with an answer of the assistant, which is not part of the prompt") !=
+        std::string::npos);
+  CHECK(error_of([&] {
+          read(R"({"messages": [{"role": "assistant", "content": "4"}]})");
+        }).ends_with("chat.jsonl:1: `messages` has only messages of the assistant, and no question"));
+  CHECK(error_of([&] {
+          read(R"({"instruction": "Add.", "input": "2 + 2", "output": "4"})");
+        }).ends_with("the record has `instruction`, which only trainings read: write `prompt` (a text) or `messages`"));
 }

@@ -12,7 +12,9 @@ TEST_CASE("expectation 34: event files of TensorBoard's own writer become runs")
   auto result = place.run({"import", "tb"});
   INFO(result.err);
   REQUIRE(result.code == 0);
-  CHECK(result.err == "read 2 runs with 200 points of 2 metrics\n2 runs: 2 added\n");
+  CHECK(result.err ==
+        "note: TensorBoard has no status of runs: they count as finished\nread 2 runs with 200 points of 2 metrics\n2 "
+        "runs: 2 added\n");
   check_values(points_of(place, "first", "loss"), 50, true);
   check_values(points_of(place, "sub/second", "accuracy"), 50, true, 2);
   const auto shown = show(place, "first");
@@ -90,7 +92,9 @@ TEST_CASE("expectation 34: tables of metrics in the forms of other loggers") {
   place.write("lightning.csv", "epoch,step,train_loss,val_loss\n0,0,1.5,\n0,1,0.5,\n0,1,,0.25\n");
   place.write("board.csv", "Wall time,Step,Value\n1.5,0,3.0\n2.5,10,nan\n");
   place.write("other.csv", "a,b\n1,2\n");
-  CHECK(place.run({"import", "lightning.csv"}).err == "read 1 run with 5 points of 3 metrics\n1 run: 1 added\n");
+  CHECK(place.run({"import", "lightning.csv"}).err ==
+        "note: a table (CSV) has no status of runs: they count as finished\nread 1 run with 5 points of 3 metrics\n1 "
+        "run: 1 added\n");
   CHECK(points_of(place, "lightning", "train_loss") == json{{0, 1.5}, {1, 0.5}});
   CHECK(points_of(place, "lightning", "val_loss") == json{{1, 0.25}});
   CHECK(place.run({"import", "board.csv"}).code == 0);

@@ -14,9 +14,9 @@ using namespace runner::testing;
 
 namespace {
 
-/// Runs a command again and again, killed at each of the faults in turn, later also when it gets there for the second to fourth time, and at
-/// random moments between them. Calls `check` after each kill and `restart` after each time that it ended by itself. Each fault must have
-/// killed once.
+/// Runs a command again and again, killed at each of the faults in turn, later also when it gets there for the second
+/// to fourth time, and at random moments between them. Calls `check` after each kill and `restart` after each time that
+/// it ended by itself. Each fault must have killed once.
 void kill_repeatedly(const Workplace& place, const std::vector<std::string>& command,
                      const std::vector<std::string>& faults, int kills, const std::function<void()>& check,
                      const std::function<void()>& restart) {

@@ -3,10 +3,8 @@
 #include <cmath>
 
 #include "runner/exchange/export_metrics.hpp"
-#include "runner/exchange/exported_run.hpp"
 #include "runner/exchange/import_runs.hpp"
 #include "runner/exchange/source_files.hpp"
-#include "runner/exchange/tensor_scalar.hpp"
 #include "runner/logging/crc32.hpp"
 #include "runner/logging/protobuf.hpp"
 #include "runner/logging/tensorboard_log.hpp"
@@ -29,14 +27,14 @@ std::string error_of(const std::function<void()>& call) {
 }
 
 /// {"run/metric": {step: value}}
-std::map<std::string, std::map<int64_t, double>> values_of(const ForeignRuns& found) {
-  std::map<std::string, std::map<int64_t, double>> values;
+using Values = std::map<std::string, std::map<int64_t, double>>;
+
+Values values_of(const ForeignRuns& found) {
+  Values values;
   for (const auto& run : found.runs)
     for (const auto& point : run.points) values[run.name + "/" + point.name][point.step] = point.value;
   return values;
 }
-
-using Values = std::map<std::string, std::map<int64_t, double>>;
 
 /// An offline run of W&B; each record fits into the first block.
 class WandbFile {
@@ -115,6 +113,25 @@ TEST_CASE("steps of a table are whole numbers, and cells that are no numbers are
     CHECK(error_of([&] { read_csv_runs(file); }) ==
           fmt::format("{}, row 2: the step \"{}\" is not a whole number of 64 bits", file.string(), step));
   }
+}
+
+TEST_CASE("the times of a table's points are those of its run, and without them they are not known") {
+  Workplace place;
+  place.write("bare.csv", "step,loss,seconds,step_seconds\n1,2,1.5,1.5\n2,1,3.25,1.75\n");
+  place.write("timed.csv", "Wall time,Step,Value\n1000.5,1,2\n1060.5,2,1\n");
+  REQUIRE(place.run({"import", "bare.csv"}).code == 0);
+  REQUIRE(place.run({"import", "timed.csv"}).code == 0);
+  const auto bare = place.run({"ls", "name:bare", "--columns", "name,started,ended,took"});
+  CHECK(bare.out.ends_with("bare  -        -      -\n"));
+  CHECK(place.run({"ls", "name:bare"}).out.find("finished  csv       -           -") != std::string::npos);
+  CHECK(place.run({"ls", "name:bare", "--json"}).json().at("runs").at(0).at("started").is_null());
+  CHECK(place.run({"ls", "since:1d", "--json"}).json().at("runs").empty());
+  CHECK(place.run({"show", "bare"}).out.find("finished, start and duration not known\n") != std::string::npos);
+  CHECK(place.run({"export", "bare", "--metrics", "mlflow", "-o", "mlruns"}).code == 0);
+  const auto timed = place.run({"ls", "name:timed", "--json"}).json().at("runs").at(0);
+  CHECK((timed.at("started") == 1000.5 && timed.at("ended") == 1060.5));
+  CHECK(place.run({"show", "timed"}).out.find("took 1m 00s, started ") != std::string::npos);
+  CHECK(place.run({"show", "timed"}).out.find(" (times of its first and last points)\n") != std::string::npos);
 }
 
 TEST_CASE("a table that was touched has not changed") {
@@ -271,22 +288,20 @@ TEST_CASE("tensors of TensorFlow: all types of numbers, as bytes and in their fi
     double value;
   };
   const auto varint = [](int field, int64_t value) { return number_field(field, value); };
-  const std::vector<Row> rows = {
-      {1, content(1.5f), float_field(5, 1.5f), 1.5},
-      {2, content(2.5), double_field(6, 2.5), 2.5},
-      {3, content(int32_t{-7}), varint(7, -7), -7},
-      {4, content(uint8_t{200}), varint(7, 200), 200},
-      {5, content(int16_t{-300}), varint(7, -300), -300},
-      {6, content(int8_t{-3}), varint(7, -3), -3},
-      {9, content(int64_t{7}), varint(10, 7), 7},
-      {10, content(uint8_t{1}), varint(11, 1), 1},
-      {14, content(uint16_t{0x3fc0}), varint(13, 0x3fc0), 1.5},
-      {17, content(uint16_t{60000}), varint(7, 60000), 60000},
-      {19, content(uint16_t{0x3e00}), varint(13, 0x3e00), 1.5},
-      {22, content(uint32_t{4000000000}), varint(16, 4000000000), 4e9},
-      {23, content(uint64_t{1} << 40), varint(17, int64_t{1} << 40), 1099511627776},
-  };
-  for (const auto& [dtype, bytes, field, value] : rows) {
+  for (const auto& [dtype, bytes, field, value] :
+       std::vector<Row>{{1, content(1.5f), float_field(5, 1.5f), 1.5},
+                        {2, content(2.5), double_field(6, 2.5), 2.5},
+                        {3, content(int32_t{-7}), varint(7, -7), -7},
+                        {4, content(uint8_t{200}), varint(7, 200), 200},
+                        {5, content(int16_t{-300}), varint(7, -300), -300},
+                        {6, content(int8_t{-3}), varint(7, -3), -3},
+                        {9, content(int64_t{7}), varint(10, 7), 7},
+                        {10, content(uint8_t{1}), varint(11, 1), 1},
+                        {14, content(uint16_t{0x3fc0}), varint(13, 0x3fc0), 1.5},
+                        {17, content(uint16_t{60000}), varint(7, 60000), 60000},
+                        {19, content(uint16_t{0x3e00}), varint(13, 0x3e00), 1.5},
+                        {22, content(uint32_t{4000000000}), varint(16, 4000000000), 4e9},
+                        {23, content(uint64_t{1} << 40), varint(17, int64_t{1} << 40), 1099511627776}}) {
     INFO(dtype);
     CHECK(scalar_in_tensor(tensor(dtype, bytes)) == value);
     CHECK(scalar_in_tensor(tensor(dtype, field)) == value);
@@ -299,32 +314,10 @@ TEST_CASE("tensors of TensorFlow: all types of numbers, as bytes and in their fi
   CHECK_FALSE(scalar_in_tensor(tensor(9, message_field(4, "1234"))));
 }
 
-TEST_CASE("parameters and notes of other programs keep no secrets") {
+TEST_CASE("tables of this program's loggers that have times took the time of training") {
   Workplace place;
-  place.write("mlruns/7/meta.yaml", "experiment_id: '7'\nname: e\n");
-  place.write("mlruns/7/r1/meta.yaml", "run_id: r1\nrun_name: one\nstatus: 3\nstart_time: 1000\n");
-  place.write("mlruns/7/r1/metrics/loss", "1 0.5 3\n");
-  place.write("mlruns/7/r1/params/api_key", "sk-secret-123456");
-  place.write("mlruns/7/r1/params/command", "train --token=abc-secret-9");
-  place.write("mlruns/7/r1/params/lr", "0.25");
-  place.write("mlruns/7/r1/tags/mlflow.note.content", "it was sk-secret-123456");
-  place.write("mlruns/7/r1/tags/db_password", "two words");
-  place.write("mlruns/7/r1/tags/runner.group", "of sk-secret-123456");
-  const auto result = place.run({"import", "mlruns"});
-  INFO(result.err);
-  REQUIRE(result.code == 0);
-  CHECK(result.err.find("note: one: secret values are left out: api_key, command\n") != std::string::npos);
-  const auto shown = place.run({"show", "one", "--json"}).json();
-  CHECK(shown.at("config") == json{{"api_key", "***"}, {"command", "train --token=***"}, {"lr", 0.25}});
-  CHECK(shown.at("notes") == "it was ***");
-  CHECK(shown.at("tags") == json{"db_password=***"});
-  CHECK(shown.at("group") == "of ***");
-}
-
-TEST_CASE("tables of this program's loggers took the time of training") {
-  Workplace place;
-  place.write("own.csv", "step,loss,seconds,step_seconds\n1,2,1.5,1.5\n2,1,3.25,1.75\n");
-  place.write("other.csv", "step,loss,seconds\n1,2,1.5\n2,1,3.25\n");
+  place.write("own.csv", "step,loss,seconds,step_seconds,_timestamp\n1,2,1.5,1.5,90\n2,1,3.25,1.75,100\n");
+  place.write("other.csv", "step,loss,seconds,_timestamp\n1,2,1.5,90\n2,1,3.25,100\n");
   const auto took = [&](const std::string& file) {
     const auto run = read_csv_runs(place.path() / file);
     auto found = read_foreign_runs(foreign_sources().at(3), place.path() / file).runs.at(0);
@@ -332,7 +325,10 @@ TEST_CASE("tables of this program's loggers took the time of training") {
     return *found.ended - found.started;
   };
   CHECK(took("own.csv") == 3.25);
-  CHECK(took("other.csv") == 0);
+  CHECK(took("other.csv") == 10);
+  // Event files have the start of the run.
+  place.write("own/events.out.tfevents.1.h", event(980, 0, "step_seconds", 1) + event(1000, 1, "seconds", 10));
+  CHECK(read_foreign_runs(foreign_sources().at(2), place.path() / "own").runs.at(0).started == 980);
 }
 
 TEST_CASE("files are sorted by the numbers in their names") {
@@ -341,17 +337,6 @@ TEST_CASE("files are sorted by the numbers in their names") {
   CHECK(before_by_number("e.9", "e.9.1"));
   CHECK(before_by_number("a", "b"));
   CHECK_FALSE(before_by_number("a.7", "a.7"));
-}
-
-TEST_CASE("texts of other programs can be shown: bytes that are not UTF-8 and control characters are written out") {
-  Workplace place;
-  place.write("t.csv", "step,run,l\xff\x1b[31m\n1,n\xfe,2\n");
-  REQUIRE(place.run({"import", "t.csv"}).code == 0);
-  CHECK(place.run({"metrics", "last", "--name", "l\\xFF\\x1B[31m", "--json"}).json().at("points") == json{{1, 2.0}});
-  const auto lines = place.run({"export", "last", "--metrics", "jsonl"});
-  CHECK(lines.code == 0);
-  CHECK(lines.json().at("metric") == "l\\xFF\\x1B[31m");
-  CHECK(lines.json().at("name") == "n\\xFE");
 }
 
 TEST_CASE("what a folder is of, where several programs have written") {
@@ -409,102 +394,8 @@ TEST_CASE("parameters: names below a value, and texts of digits that are no numb
   for (const char* word :
        {"12345e7", "123456789012345678901234567890", "007", "+5", "0x10", "1.2.3", "", "-", "1e", "."})
     CHECK(typed(word) == word);
-  CHECK(typed("0.25") == 0.25);
-  CHECK(typed("1.0") == 1.0);
-  CHECK(typed("1e-05") == 1e-5);
-  CHECK(typed("1e-3") == 1e-3);
-  CHECK(typed("0.30000000000000004") == 0.30000000000000004);
-  CHECK(typed("-12") == -12);
-  CHECK(typed("True") == true);
-}
-
-TEST_CASE("a run that was imported and is in the trash is named") {
-  Workplace place;
-  place.write("t.csv", "step,loss\n1,2\n");
-  REQUIRE(place.run({"import", "t.csv"}).code == 0);
-  const std::string id = raw(place.home()).text("SELECT id FROM run");
-  REQUIRE(place.run({"rm", "last"}).code == 0);
-  const auto result = place.run({"import", "t.csv"});
-  CHECK(result.code == 2);
-  CHECK(result.err.find(id + " (t) stays as it is here: it is in the trash here: `runner restore " + id) !=
-        std::string::npos);
-  CHECK(result.err.ends_with("1 run: 1 with a conflict\n"));
-}
-
-TEST_CASE("an imported run has no folder, and every verb says where it came from") {
-  Workplace place;
-  place.write("t.csv", "step,loss\n1,2\n");
-  REQUIRE(place.run({"import", "t.csv"}).code == 0);
-  const std::string id = raw(place.home()).text("SELECT id FROM run"),
-                    source = "csv (" + (place.path() / "t.csv").string() + ")";
-  CHECK(place.run({"ls"}).out.find("imported from csv") != std::string::npos);
-  CHECK(place.run({"ls"}).out.find("missing") == std::string::npos);
-  CHECK(place.run({"show", "last"}).out.find("none here: imported from " + source) != std::string::npos);
-  CHECK(place.run({"logs", "last"}).err ==
-        "error: run " + id + " has no logs here: it was imported from " + source + "\n");
-  CHECK(place.run({"rerun", "last"}).err ==
-        "error: run " + id + " cannot be trained again: it was imported from " + source + ", and has no recipe\n");
-}
-
-TEST_CASE("an export replaces no file of the user, and two exports do not share a temporary one") {
-  Workplace place;
-  add_run(place.home(), "a", 20);
-  place.write("a.csv.tmp", "mine");
-  REQUIRE(place.run({"export", "a", "--metrics", "csv", "-o", "a.csv"}).code == 0);
-  CHECK(slurp(place.path() / "a.csv.tmp") == "mine");
-  std::vector<pid_t> both;
-  for (const char* name : {"one", "two"})
-    both.push_back(place.start({"export", "a", "--metrics", "csv", "-o", "same.csv"}, name));
-  int done = 0;
-  for (size_t i = 0; i < both.size(); ++i) {
-    const auto result = place.finish(both[i], i == 0 ? "one" : "two");
-    INFO(result.err);
-    CHECK(result.err.find("bug") == std::string::npos);
-    if (result.code == 0) ++done;
-  }
-  CHECK(done >= 1);
-  CHECK(slurp(place.path() / "same.csv") == slurp(place.path() / "a.csv"));
-}
-
-TEST_CASE("event files that are exported have the times of the training") {
-  Workplace place;
-  std::string id;
-  {
-    add_run(place.home(), "a", 5);
-    Ledger ledger(place.home().string(), Ledger::Mode::read);
-    id = ledger.find_run("a");
-  }
-  auto database = raw(place.home());
-  database.execute("INSERT INTO key (name) VALUES ('seconds')");
-  database.execute(
-      "INSERT INTO metric (run, key, step, value) SELECT run, (SELECT key FROM key WHERE name = 'seconds'), 4, 90 FROM "
-      "run; INSERT INTO metric_last (run, key, step, value, min, max) SELECT run, (SELECT key FROM key WHERE name = "
-      "'seconds'), 4, 90, 90, 90 FROM run; UPDATE run SET started = 1000, name = '" +
-      std::string(300, 'n') + "'");
-  REQUIRE(place.run({"export", id, "--metrics", "tensorboard", "-o", "tb/"}).code == 0);
-  const auto found = read_tensorboard_runs(place.path() / "tb");
-  REQUIRE(found.runs.size() == 1);
-  CHECK(found.runs[0].name.size() == 200);
-  CHECK(found.runs[0].started == 1000);
-  CHECK(found.runs[0].ended == 1090);
-  CHECK(std::ranges::distance(fs::directory_iterator(place.path() / "tb")) == 1);
-}
-
-TEST_CASE("gc removes the temporary files of imports that were killed") {
-  Workplace place;
-  add_run(place.home(), "a", 3);
-  const fs::path left = place.home() / ".import.999999999.tmp", users = place.home() / "thesis.999999999.tmp";
-  fs::create_directories(place.home() / "papers");
-  for (const auto& file : {left, users, place.home() / "papers/a.999999999.tmp"}) {
-    write_file_atomic(file, "x");
-    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes(file == left ? 0 : 120));
-  }
-  REQUIRE(place.run({"gc", "--yes"}).code == 0);
-  CHECK(fs::exists(left));  // another machine may write it
-  fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
-  REQUIRE(place.run({"gc", "--yes"}).code == 0);
-  CHECK_FALSE(fs::exists(left));
-  // RUNNER_HOME may be a folder with other files of the user.
-  CHECK(fs::exists(users));
-  CHECK(fs::exists(place.home() / "papers/a.999999999.tmp"));
+  const std::vector<std::pair<std::string, json>> values = {
+      {"0.25", 0.25}, {"1.0", 1.0},  {"1e-05", 1e-5}, {"1e-3", 1e-3}, {"0.30000000000000004", 0.30000000000000004},
+      {"-12", -12},   {"True", true}};
+  for (const auto& [word, value] : values) CHECK(typed(word) == value);
 }

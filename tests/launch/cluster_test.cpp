@@ -10,7 +10,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/host_name.hpp"
-#include "runner/launch/hostlist.hpp"
 #include "runner/launch/variables.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -37,6 +36,13 @@ Map with(Map base, const Map& changes) {
       base[name] = value;
   }
   return base;
+}
+
+Placement placed(const Map& map) { return find_placement("auto", from(map)); }
+
+/// Its rank, world_size, local_rank, local_size, node_rank and num_nodes.
+std::vector<int> numbers_of(const Placement& p) {
+  return {p.rank, p.world_size, p.local_rank, p.local_size, p.node_rank, p.num_nodes};
 }
 
 std::string refusal_of(const Map& map, const std::string& wanted = "auto") {
@@ -109,7 +115,7 @@ TEST_CASE("launchers are detected in the order torchrun, Slurm, MPI") {
   all.insert(mpich.begin(), mpich.end());
   all.insert(openmpi.begin(), openmpi.end());
   all.insert(torchrun.begin(), torchrun.end());
-  auto cluster = [](const Map& map) { return find_placement("auto", from(map)).cluster; };
+  auto cluster = [](const Map& map) { return placed(map).cluster; };
   CHECK(cluster(all) == "torchrun");
   CHECK(cluster(with(all, {{"TORCHELASTIC_RUN_ID", "(unset)"}})) == "slurm");
   CHECK(cluster(with(mpich, openmpi)) == "openmpi");
@@ -120,19 +126,13 @@ TEST_CASE("launchers are detected in the order torchrun, Slurm, MPI") {
   CHECK(find_placement("local", from(all)).launched == false);
   CHECK(refusal_of({}, "slrum") ==
         "2: unknown devices.cluster \"slrum\": expected auto, torchrun, slurm, lsf, openmpi, mpich, horovod, bagua, "
-        "kubeflow or local; "
-        "did you mean \"slurm\"?");
+        "kubeflow or local; did you mean \"slurm\"?");
 }
 
 TEST_CASE("torchrun: ranks, nodes and address") {
-  Placement p = find_placement("auto", from(torchrun));
+  Placement p = placed(torchrun);
   CHECK(p.launched);
-  CHECK(p.rank == 5);
-  CHECK(p.world_size == 8);
-  CHECK(p.local_rank == 1);
-  CHECK(p.local_size == 4);
-  CHECK(p.node_rank == 1);
-  CHECK(p.num_nodes == 2);
+  CHECK(numbers_of(p) == std::vector{5, 8, 1, 4, 1, 2});
   CHECK(p.master_addr == "node-a");
   CHECK(p.master_port == 29511);
   check_placement(p, 4, 2);
@@ -147,20 +147,13 @@ TEST_CASE("Kubeflow: one rank per pod, detected only if the recipe names it") {
   const Map pod{{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}};
   CHECK(refusal_of(pod) ==
         "4: RANK, WORLD_SIZE = 4 and MASTER_ADDR are set, but their launcher is not known. If it starts one process "
-        "per rank "
-        "and sets LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK, set devices.cluster = \"torchrun\"; if RANK counts "
-        "nodes, as "
-        "in Kubeflow's PyTorchJob, \"kubeflow\"; to ignore the variables, \"local\"");
+        "per rank and sets LOCAL_RANK, LOCAL_WORLD_SIZE and GROUP_RANK, set devices.cluster = \"torchrun\"; if RANK "
+        "counts nodes, as in Kubeflow's PyTorchJob, \"kubeflow\"; to ignore the variables, \"local\"");
   CHECK(find_placement("local", from(pod)).cluster == "local");
-  CHECK(find_placement("auto", from(with(pod, {{"WORLD_SIZE", "1"}}))).cluster == "local");
+  CHECK(placed(with(pod, {{"WORLD_SIZE", "1"}})).cluster == "local");
   Placement p = find_placement("kubeflow", from(pod));
   CHECK(p.launched);
-  CHECK(p.rank == 2);
-  CHECK(p.world_size == 4);
-  CHECK(p.local_rank == 0);
-  CHECK(p.local_size == 1);
-  CHECK(p.node_rank == 2);
-  CHECK(p.num_nodes == 4);
+  CHECK(numbers_of(p) == std::vector{2, 4, 0, 1, 2, 4});
   CHECK(p.master_addr == "job-master-0");
   CHECK(p.master_port == 23456);
   check_placement(p, 1, 4);
@@ -184,14 +177,13 @@ TEST_CASE("horovodrun: ranks and nodes; its rendezvous host, with another port")
                  {"HOROVOD_CROSS_SIZE", "2"},
                  {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
                  {"HOROVOD_GLOO_RENDEZVOUS_PORT", "3456"}};
-  const Placement p = find_placement("auto", from(rank));
+  const Placement p = placed(rank);
   CHECK(p.cluster == "horovod");
   CHECK(p.launched);
-  CHECK(std::vector{p.rank, p.world_size, p.local_rank, p.local_size, p.node_rank, p.num_nodes} ==
-        std::vector{3, 4, 1, 2, 1, 2});
+  CHECK(numbers_of(p) == std::vector{3, 4, 1, 2, 1, 2});
   CHECK(p.master_addr == "10.0.0.1");
   CHECK(p.master_port != 3456);
-  CHECK(p.master_port == find_placement("auto", from(with(rank, {{"HOROVOD_RANK", "0"}}))).master_port);
+  CHECK(p.master_port == placed(with(rank, {{"HOROVOD_RANK", "0"}})).master_port);
   check_placement(p, 2, 2);
   CHECK(refusal_of(with(rank, {{"HOROVOD_SIZE", "(unset)"}})) ==
         "4: HOROVOD_SIZE is not set; horovodrun sets it for every rank: is this process started by it?");
@@ -201,10 +193,9 @@ TEST_CASE("Bagua's launcher: ranks and nodes, detected by the port of its servic
   const Map rank{
       {"RANK", "5"},      {"WORLD_SIZE", "8"},       {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "4"},
       {"NODE_RANK", "1"}, {"MASTER_ADDR", "node-a"}, {"MASTER_PORT", "2345"}, {"BAGUA_SERVICE_PORT", "6789"}};
-  const Placement p = find_placement("auto", from(rank));
+  const Placement p = placed(rank);
   CHECK(p.cluster == "bagua");
-  CHECK(std::vector{p.rank, p.world_size, p.local_rank, p.local_size, p.node_rank, p.num_nodes} ==
-        std::vector{5, 8, 1, 4, 1, 2});
+  CHECK(numbers_of(p) == std::vector{5, 8, 1, 4, 1, 2});
   CHECK(p.master_addr == "node-a");
   CHECK(p.master_port == 2345);
 }
@@ -215,14 +206,9 @@ TEST_CASE("LSF: ranks from jsrun, hosts from the rank file without the launch no
   std::ofstream(ranks) << "batch1\nc05n01\nc05n01\nc05n02\nc05n02\n";
   const Map task{{"LSB_JOBID", "77"},         {"LSB_DJOB_RANKFILE", ranks},      {"JSM_NAMESPACE_SIZE", "4"},
                  {"JSM_NAMESPACE_RANK", "3"}, {"JSM_NAMESPACE_LOCAL_RANK", "1"}, {"HOSTNAME", "c05n02.cluster"}};
-  Placement p = find_placement("auto", from(task));
+  Placement p = placed(task);
   CHECK(p.cluster == "lsf");
-  CHECK(p.rank == 3);
-  CHECK(p.world_size == 4);
-  CHECK(p.local_rank == 1);
-  CHECK(p.local_size == 2);
-  CHECK(p.node_rank == 1);
-  CHECK(p.num_nodes == 2);
+  CHECK(numbers_of(p) == std::vector{3, 4, 1, 2, 1, 2});
   CHECK(p.master_addr == "c05n01");
   CHECK(p.master_port == derived_port("lsf/77"));
   check_placement(p, 2, 2);
@@ -242,41 +228,34 @@ TEST_CASE("LSF: the real host name decides the node, also if jsrun passes on the
   const Map task{{"LSB_JOBID", "77"},         {"LSB_DJOB_RANKFILE", ranks},      {"JSM_NAMESPACE_SIZE", "2"},
                  {"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_LOCAL_RANK", "0"}, {"HOSTNAME", "other-node"}};
   std::ofstream(ranks) << "batch1\nother-node\n" << host_name() << "\n";
-  CHECK(find_placement("auto", from(task)).node_rank == 1);
-  CHECK(find_placement("auto", from(with(task, {{"HOSTNAME", "(unset)"}}))).node_rank == 1);
+  CHECK(placed(task).node_rank == 1);
+  CHECK(placed(with(task, {{"HOSTNAME", "(unset)"}})).node_rank == 1);
   std::ofstream(ranks) << "batch1\n" << host_name() << "\nother-node\n";
-  CHECK(find_placement("auto", from(task)).node_rank == 0);
+  CHECK(placed(task).node_rank == 0);
 }
 
 TEST_CASE("torchrun: all ranks derive the same port, which is not the agent's port") {
   Map shared = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  int port = find_placement("auto", from(shared)).master_port;
+  int port = placed(shared).master_port;
   CHECK(port != 29511);
   CHECK(port >= 20000);
   CHECK(port < 32768);
-  CHECK(find_placement("auto", from(with(shared, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"GROUP_RANK", "0"}})))
-            .master_port == port);
-  CHECK(find_placement("auto", from(with(shared, {{"MASTER_PORT", "29512"}}))).master_port != port);
+  CHECK(placed(with(shared, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"GROUP_RANK", "0"}})).master_port == port);
+  CHECK(placed(with(shared, {{"MASTER_PORT", "29512"}})).master_port != port);
 }
 
 TEST_CASE("Slurm: ranks, nodes, the first host and a port that all tasks derive equally") {
-  Placement p = find_placement("auto", from(slurm_step));
+  Placement p = placed(slurm_step);
   CHECK(p.launched);
-  CHECK(p.rank == 5);
-  CHECK(p.world_size == 8);
-  CHECK(p.local_rank == 1);
-  CHECK(p.local_size == 4);
-  CHECK(p.node_rank == 1);
-  CHECK(p.num_nodes == 2);
+  CHECK(numbers_of(p) == std::vector{5, 8, 1, 4, 1, 2});
   CHECK(p.master_addr == "gpu07");
   CHECK(p.job_id == "4242");
   CHECK(p.master_port == derived_port("slurm/4242.0"));
   check_placement(p, 4, 2);
-  Placement named =
-      find_placement("auto", from(with(slurm_step, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4000"}})));
+  Placement named = placed(with(slurm_step, {{"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4000"}}));
   CHECK(named.master_addr == "10.0.0.7");
   CHECK(named.master_port == 4000);
-  CHECK(find_placement("auto", from(with(slurm_step, {{"SLURM_STEP_ID", "1"}}))).master_port != p.master_port);
+  CHECK(placed(with(slurm_step, {{"SLURM_STEP_ID", "1"}})).master_port != p.master_port);
 }
 
 TEST_CASE("Slurm: a step on one node uses the loopback address, for any host name") {
@@ -286,7 +265,7 @@ TEST_CASE("Slurm: a step on one node uses the loopback address, for any host nam
                               {"SLURM_STEP_TASKS_PER_NODE", "4"},
                               {"SLURM_PROCID", "1"},
                               {"SLURM_STEP_NODELIST", "gpu07"}});
-  Placement p = find_placement("auto", from(one));
+  Placement p = placed(one);
   CHECK(p.master_addr == "127.0.0.1");
   CHECK(p.num_nodes == 1);  // the job has two nodes, the step has one
   CHECK(p.world_size == 4);
@@ -295,14 +274,14 @@ TEST_CASE("Slurm: a step on one node uses the loopback address, for any host nam
 TEST_CASE("Slurm: several tasks without srun are refused, one task runs locally") {
   CHECK(refusal_of(slurm_batch) ==
         "2: Slurm allocated 8 tasks on 2 nodes to job 4242, but this process is none of them: it was started without "
-        "srun. Write "
-        "`srun runner run RECIPE` (one task per device), or set devices.cluster = \"local\" to use this host alone");
+        "srun. Write `srun runner run RECIPE` (one task per device), or set devices.cluster = \"local\" to use this "
+        "host alone");
   Map salloc = with(slurm_batch,
                     {{"SLURM_PROCID", "(unset)"}, {"SLURMD_NODENAME", "(unset)"}, {"SLURM_JOB_NAME", "interactive"}});
   CHECK(refusal_of(salloc).starts_with("2: Slurm allocated 8 tasks on 2 nodes"));
   Map one_task = with(slurm_batch, {{"SLURM_NTASKS", "1"}, {"SLURM_NNODES", "1"}});
-  CHECK(find_placement("auto", from(one_task)).cluster == "local");
-  CHECK(find_placement("auto", from(with(one_task, {{"SLURM_NTASKS", "(unset)"}}))).cluster == "local");
+  CHECK(placed(one_task).cluster == "local");
+  CHECK(placed(with(one_task, {{"SLURM_NTASKS", "(unset)"}})).cluster == "local");
   CHECK(find_placement("local", from(slurm_batch)).cluster == "local");
   CHECK(refusal_of({}, "slurm") == "4: SLURM_JOB_ID is not set; Slurm sets it: is this process started by srun?");
 }
@@ -310,7 +289,7 @@ TEST_CASE("Slurm: several tasks without srun are refused, one task runs locally"
 TEST_CASE("inside a job of Slurm, ranks that mpirun or horovodrun started are theirs") {
   const auto inside = [](Map job, const Map& rank) {
     job.insert(rank.begin(), rank.end());
-    return find_placement("auto", from(job));
+    return placed(job);
   };
   const Map gloo{{"HOROVOD_RANK", "1"},       {"HOROVOD_SIZE", "2"},       {"HOROVOD_LOCAL_RANK", "1"},
                  {"HOROVOD_LOCAL_SIZE", "2"}, {"HOROVOD_CROSS_RANK", "0"}, {"HOROVOD_CROSS_SIZE", "1"}};
@@ -342,14 +321,13 @@ TEST_CASE("Slurm: interactive shells run locally, srun inside them gives ranks")
                                    {"SLURM_STEP_NUM_TASKS", "1"},
                                    {"SLURM_STEP_NUM_NODES", "1"},
                                    {"SLURM_STEP_TASKS_PER_NODE", "1"}});
-  CHECK(find_placement("auto", from(with(one_task, {{"SLURM_JOB_NAME", "bash"}}))).cluster == "local");
-  CHECK(find_placement("auto", from(with(one_task, {{"SLURM_PTY_PORT", "33849"}}))).cluster == "local");
-  CHECK(find_placement("auto", from(one_task)).cluster == "slurm");
+  CHECK(placed(with(one_task, {{"SLURM_JOB_NAME", "bash"}})).cluster == "local");
+  CHECK(placed(with(one_task, {{"SLURM_PTY_PORT", "33849"}})).cluster == "local");
+  CHECK(placed(one_task).cluster == "slurm");
   // salloc with a shell on the first node: step 0xfffffffa, with the tasks of the job
-  CHECK(find_placement("auto", from(with(slurm_batch, {{"SLURM_STEP_ID", "4294967290"}}))).cluster == "local");
+  CHECK(placed(with(slurm_batch, {{"SLURM_STEP_ID", "4294967290"}})).cluster == "local");
   // srun in that shell keeps the job name of the shell
-  CHECK(find_placement("auto", from(with(slurm_step, {{"SLURM_JOB_NAME", "interactive"}, {"SLURM_PTY_PORT", "1"}})))
-            .cluster == "slurm");
+  CHECK(placed(with(slurm_step, {{"SLURM_JOB_NAME", "interactive"}, {"SLURM_PTY_PORT", "1"}})).cluster == "slurm");
 }
 
 TEST_CASE("Slurm: contradicting or missing variables are named") {
@@ -359,13 +337,12 @@ TEST_CASE("Slurm: contradicting or missing variables are named") {
         "4: SLURM_PROCID=\"x\" is not a whole number >= 0 (Slurm sets it)");
   CHECK(refusal_of(with(slurm_step, {{"SLURM_STEP_TASKS_PER_NODE", "4"}})) ==
         "4: Slurm's variables disagree: SLURM_STEP_NUM_TASKS=8 and SLURM_STEP_NUM_NODES=2, but "
-        "SLURM_STEP_TASKS_PER_NODE=4 means 4 "
-        "tasks on 1 node");
+        "SLURM_STEP_TASKS_PER_NODE=4 means 4 tasks on 1 node");
   CHECK(refusal_of(with(slurm_step, {{"SLURM_NODEID", "2"}})) == "4: SLURM_NODEID=2 is beyond the 2 nodes of the step");
 }
 
 TEST_CASE("Open MPI: one node uses the loopback address, several nodes need MASTER_ADDR") {
-  Placement p = find_placement("auto", from(openmpi));
+  Placement p = placed(openmpi);
   CHECK(p.rank == 1);
   CHECK(p.local_size == 2);
   CHECK(p.node_rank == 0);
@@ -378,35 +355,35 @@ TEST_CASE("Open MPI: one node uses the loopback address, several nodes need MAST
         "2: Open MPI's mpirun started 4 ranks on 2 nodes but gives no rendezvous address: set MASTER_ADDR to the "
         "host of rank 0 for every rank");
   two["MASTER_ADDR"] = "node-a";
-  p = find_placement("auto", from(two));
+  p = placed(two);
   CHECK(p.node_rank == 1);
   CHECK(p.job_id == "1085734913");
-  CHECK(find_placement("auto", from(with(two, {{"OMPI_COMM_WORLD_RANK", "0"}}))).job_id == p.job_id);
+  CHECK(placed(with(two, {{"OMPI_COMM_WORLD_RANK", "0"}})).job_id == p.job_id);
   CHECK(p.master_addr == "node-a");
   check_placement(p, 2, 2);
 }
 
 TEST_CASE("MPICH: one node uses the loopback address, several nodes need address and port") {
-  Placement p = find_placement("auto", from(mpich));
+  Placement p = placed(mpich);
   CHECK(p.rank == 1);
   CHECK(p.num_nodes == 1);
   CHECK(p.master_addr == "127.0.0.1");
   CHECK(p.master_port >= 20000);
   CHECK(p.master_port < 32768);
-  CHECK(find_placement("auto", from(mpich)).master_port == p.master_port);
+  CHECK(placed(mpich).master_port == p.master_port);
   Map two = with(mpich, {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "node-a"}});
   CHECK(refusal_of(two) ==
         "2: MPICH's mpirun started 4 ranks on 2 nodes but gives neither a rendezvous address nor a job id: set "
         "MASTER_ADDR (the host of rank 0) and MASTER_PORT for every rank");
   two["MASTER_PORT"] = "5000";
-  p = find_placement("auto", from(two));
+  p = placed(two);
   CHECK(p.master_port == 5000);
   CHECK(p.job_id == "node-a:5000");
   // The proxy of the other node is another process.
   pid_t proxy = ::fork();
   if (proxy == 0) {
     pid_t rank = ::fork();
-    if (rank == 0) ::_exit(find_placement("auto", from(with(two, {{"PMI_RANK", "2"}}))).job_id == p.job_id ? 0 : 1);
+    if (rank == 0) ::_exit(placed(with(two, {{"PMI_RANK", "2"}})).job_id == p.job_id ? 0 : 1);
     int status = 1;
     ::waitpid(rank, &status, 0);
     ::_exit(status != 0);
@@ -417,20 +394,16 @@ TEST_CASE("MPICH: one node uses the loopback address, several nodes need address
 }
 
 TEST_CASE("a launcher that contradicts the recipe is refused, with both values and a solution") {
-  Placement p = find_placement("auto", from(slurm_step));
+  Placement p = placed(slurm_step);
   CHECK(refusal([&] { check_placement(p, 4, 3); }) ==
         "2: the recipe uses 3 nodes, but Slurm started 2: set devices.num_nodes = 2, or start 3 (--nodes=3)");
   CHECK(refusal([&] { check_placement(p, 8, 2); }) ==
         "2: the recipe uses 8 devices per node, but Slurm started 4 ranks on this node: set devices.devices = 4 "
         "(devices.cpu_processes on CPU), or start 8 ranks per node (srun --ntasks-per-node=8)");
   check_placement(p, 0, 0);  // the recipe leaves both values to the launcher
-  CHECK(refusal([&] {
-          check_placement(find_placement("auto", from(torchrun)), 2, 2);
-        }).ends_with("(--nproc-per-node=2)"));
-  CHECK(refusal([&] {
-          check_placement(find_placement("auto", from(openmpi)), 4, 1);
-        }).ends_with("(--map-by ppr:4:node)"));
-  CHECK(refusal([&] { check_placement(find_placement("auto", from(mpich)), 4, 1); }).ends_with("(-ppn 4)"));
+  CHECK(refusal([&] { check_placement(placed(torchrun), 2, 2); }).ends_with("(--nproc-per-node=2)"));
+  CHECK(refusal([&] { check_placement(placed(openmpi), 4, 1); }).ends_with("(--map-by ppr:4:node)"));
+  CHECK(refusal([&] { check_placement(placed(mpich), 4, 1); }).ends_with("(-ppn 4)"));
 }
 
 TEST_CASE("nodes with different numbers of ranks, and ranks in round-robin order over nodes, are refused") {
@@ -439,100 +412,19 @@ TEST_CASE("nodes with different numbers of ranks, and ranks in round-robin order
   CHECK(refusal([&] { check_placement(uneven, 4, 2); }) ==
         "2: Slurm started 7 ranks, which is not 2 nodes x 4 ranks: every node needs the same number (srun "
         "--ntasks-per-node=4)");
-  Placement cyclic = find_placement("auto", from(with(slurm_step, {{"SLURM_PROCID", "3"}})));
+  Placement cyclic = placed(with(slurm_step, {{"SLURM_PROCID", "3"}}));
   CHECK(refusal([&] { check_placement(cyclic, 4, 2); }) ==
         "2: Slurm did not number the ranks node by node: rank 3 of 8 is number 1 of the 4 on its node (srun "
-        "--ntasks-per-node=4 "
-        "--distribution=block)");
-}
-
-TEST_CASE("without a launcher the node options define the placement of ranks") {
-  Placement p = find_placement("auto", from({}));
-  apply_node_options(p, {}, 4, 1);
-  CHECK(p.world_size == 4);
-  CHECK(p.local_size == 4);
-  CHECK(p.master_port == 0);
-  check_placement(p, 4, 1);
-
-  p = find_placement("auto", from({}));
-  apply_node_options(p, {.node_rank = 2, .master_addr = "node-a", .master_port = {}}, 4, 3);
-  CHECK(p.rank == 8);
-  CHECK(p.world_size == 12);
-  CHECK(p.node_rank == 2);
-  CHECK(p.master_addr == "node-a");
-  CHECK(p.master_port == 29500);
-}
-
-TEST_CASE("in an elastic run only node 0 needs a number") {
-  const auto placed = [](std::optional<int> node_rank) {
-    Placement p = find_placement("auto", from({}));
-    apply_elastic_options(p, {.node_rank = node_rank, .master_addr = "a", .master_port = 3}, 4, 2);
-    return p;
-  };
-  const Placement leader = placed(0);
-  CHECK(leader.elastic);
-  CHECK(leader.rank == 0);
-  CHECK(leader.world_size == 8);
-  CHECK(leader.master_addr == "a");
-  CHECK(leader.master_port == 3);
-  for (const std::optional<int> node_rank : {std::optional<int>(), std::optional(1), std::optional(7)})
-    CHECK(placed(node_rank).rank == 4);  // until the leader numbers it
-}
-
-TEST_CASE("an elastic run without an address, or under a launcher, is refused") {
-  const auto applied = [](bool launched, const NodeOptions& options) {
-    return refusal([&] {
-      Placement p = find_placement("auto", from({}));
-      p.launched = launched;
-      p.cluster = launched ? "slurm" : p.cluster;
-      apply_elastic_options(p, options, 4, 2);
-    });
-  };
-  CHECK(
-      applied(false, {.node_rank = 0, .master_addr = {}, .master_port = {}}) ==
-      "2: an elastic run (devices.min_nodes, max_nodes) needs --master-addr HOST on each node, the host of node 0, and "
-      "--node-rank 0 there");
-  CHECK(applied(false, {.node_rank = -1, .master_addr = "a", .master_port = {}}) ==
-        "2: --node-rank -1: in an elastic run it is 0 on the first node, and the others need none");
-  CHECK(applied(false, {.node_rank = 0, .master_addr = "a", .master_port = 70000}) ==
-        "2: --master-port 70000 is not a port: 1 to 65535");
-  CHECK(applied(true, {.node_rank = {}, .master_addr = {}, .master_port = {}}) ==
-        "2: devices.min_nodes and max_nodes under Slurm: it starts one `runner` for each rank and decides which nodes "
-        "there are; set devices.cluster = \"local\" and start `runner run` once on each node, or remove the two keys");
-}
-
-TEST_CASE("missing or contradicting node options are refused") {
-  auto applied = [](const Map& map, const NodeOptions& options, int nodes) {
-    return refusal([&] {
-      Placement p = find_placement("auto", from(map));
-      apply_node_options(p, options, 4, nodes);
-    });
-  };
-  CHECK(applied({}, {}, 2) ==
-        "2: devices.num_nodes = 2 without a launcher: start the same command on each node with --node-rank 0 to 1 and "
-        "--master-addr "
-        "HOST, the host of node 0 (--node-rank is missing); or start it through srun, torchrun or mpirun");
-  CHECK(applied({}, {.node_rank = 0, .master_addr = {}, .master_port = {}}, 2).find("(--master-addr is missing)") !=
-        std::string::npos);
-  CHECK(applied({}, {.node_rank = 2, .master_addr = "a", .master_port = {}}, 2) ==
-        "2: --node-rank 2 is outside 0 to 1 (devices.num_nodes = 2)");
-  CHECK(applied({}, {.node_rank = 1, .master_addr = "a", .master_port = 0}, 2) ==
-        "2: --master-port 0 is not a port: 1 to 65535");
-  CHECK(applied({}, {.node_rank = {}, .master_addr = "a", .master_port = {}}, 1) ==
-        "2: --master-addr is for several nodes, but the recipe has devices.num_nodes = 1");
-  CHECK(applied(torchrun, {.node_rank = 1, .master_addr = {}, .master_port = {}}, 2) ==
-        "2: --node-rank under torchrun: the launcher already sets the rank of this process; leave it out, or set "
-        "devices.cluster = "
-        "\"local\"");
+        "--ntasks-per-node=4 --distribution=block)");
 }
 
 TEST_CASE("explicit device indices under a launcher give a warning") {
-  CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {1, 3}) ==
+  CHECK(explicit_indices_warning(placed(slurm_step), {1, 3}) ==
         "devices = [1, 3] under Slurm: the launcher already assigns devices to each rank, and indices refer to the "
         "devices in CUDA_VISIBLE_DEVICES, so they may be invalid or select devices of another job; use a count: "
         "devices = 2");
-  CHECK(explicit_indices_warning(find_placement("auto", from(slurm_step)), {}).empty());
-  CHECK(explicit_indices_warning(find_placement("auto", from({})), {1, 3}).empty());
+  CHECK(explicit_indices_warning(placed(slurm_step), {}).empty());
+  CHECK(explicit_indices_warning(placed({}), {1, 3}).empty());
 }
 
 TEST_CASE("derived ports differ between jobs and are below the range of outgoing connections") {

@@ -376,9 +376,7 @@ TEST_CASE("an elastic run without free descriptors goes on, and accepts nodes wh
     ::_exit(code);
   }
   Follower follower(elastic(false, port, "host1"));
-  int status = 0;
-  ::waitpid(leader, &status, 0);
-  CHECK(status == 0);
+  CHECK(end_of(leader) == 0);
   CHECK(follower.wait().code == 0);
 }
 

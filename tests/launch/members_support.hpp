@@ -1,6 +1,7 @@
 // Supervisors with fake workers, in forked processes.
 #pragma once
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runner/base/files.hpp"
@@ -61,6 +63,25 @@ inline WorkerGroup group_of(const Introduction& self) {
   return group;
 }
 
+/// Starts a process whose exit code is what `act` returns, or 2 if it throws an Error.
+inline pid_t start_process(const std::function<int()>& act) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  int code = 2;
+  try {
+    code = act();
+  } catch (const Error&) {
+  }
+  ::_exit(code);
+}
+
+/// Waits for the end of a process: its exit code, or 128 + its signal.
+inline int end_of(pid_t pid) {
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 struct Ended {
   int code = -1;
   std::string words;  ///< first cause of the outcome, or the text of the error
@@ -92,10 +113,8 @@ class Follower {
   void send(int signal) const { ::kill(pid_, signal); }
   pid_t pid() const { return pid_; }
   Ended wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(words_file())};
+    const int code = end_of(std::exchange(pid_, -1));
+    return {code, read_file(words_file())};
   }
 
  private:
@@ -146,5 +165,22 @@ struct Leader {
     };
   }
 };
+
+/// The supervisor of rank 0 as a process: its exit code is 0 if the run ends well.
+inline pid_t start_leader(const Introduction& self, const std::vector<std::string>& behaviours) {
+  return start_process([&] { return Leader(self, behaviours).go().code == ExitCode::done ? 0 : 1; });
+}
+
+/// The connection of the node that looks for the leader at the port.
+inline MessageSocket accept_node(int port, const std::string& secret = "") {
+  const Descriptor listener = listen_on("127.0.0.1", port);
+  return MessageSocket(Descriptor(::accept(listener.get(), nullptr, nullptr)), secret);
+}
+
+/// What the leader says to a node that shall start its workers.
+inline json start_order(const std::string& log_dir, const json& arguments = json::array()) {
+  return {{"say", "start"}, {"arguments", arguments}, {"environment", json::object()}, {"log_dir", log_dir},
+          {"proof", "1"},   {"store_port", 1},        {"node_address", "127.0.0.1"}};
+}
 
 }  // namespace runner::testing

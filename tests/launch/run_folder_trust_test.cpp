@@ -1,7 +1,6 @@
 // A node without a secret runs only what its own user or root has written, and code that its own recipe names.
-#include "runner/launch/run_folder_trust.hpp"
+#include "runner/launch/follower.hpp"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -61,8 +60,7 @@ json answer_to_start(const std::string& secret, const RunDir& run, const RunFold
   Introduction self = introduction(1, 2, 1, port);
   self.secret = secret;
   CheckingNode node(self, check);
-  Descriptor listener = listen_on("127.0.0.1", port);
-  MessageSocket leader(Descriptor(::accept(listener.get(), nullptr, nullptr)), secret);
+  MessageSocket leader = accept_node(port, secret);
   json message;
   const auto says = [&] {
     auto said = leader.receive();
@@ -71,13 +69,7 @@ json answer_to_start(const std::string& secret, const RunDir& run, const RunFold
   };
   REQUIRE(wait_until(says, 20));
   leader.send({{"say", "welcome"}});
-  leader.send({{"say", "start"},
-               {"arguments", arguments},
-               {"environment", json::object()},
-               {"log_dir", (run.path / "logs").string()},
-               {"proof", "1"},
-               {"store_port", 1},
-               {"node_address", "127.0.0.1"}});
+  leader.send(start_order((run.path / "logs").string(), arguments));
   if (!wait_until([&] { return says() || !leader.is_open(); }, 20)) return {};
   return leader.is_open() || message["say"] != "hello" ? message : json("closed");
 }

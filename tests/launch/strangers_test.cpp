@@ -88,17 +88,11 @@ std::vector<size_t> take_events(Member& member, size_t count) {
 
 TEST_CASE("more idle connections than descriptors do not end the rendezvous of a fixed run") {
   const int port = free_port();
-  const pid_t leader = ::fork();
-  if (leader == 0) {
+  const pid_t leader = start_process([&] {
     rlimit limit{300, 300};
     ::setrlimit(RLIMIT_NOFILE, &limit);
-    int code = 2;
-    try {
-      code = Leader(introduction(0, 2, 1, port), {"*=finish"}).go().code == ExitCode::done ? 0 : 1;
-    } catch (const Error&) {
-    }
-    ::_exit(code);
-  }
+    return Leader(introduction(0, 2, 1, port), {"*=finish"}).go().code == ExitCode::done ? 0 : 1;
+  });
   std::vector<Descriptor> idle;
   idle.push_back(connect_soon(port));
   while (idle.size() < 600) idle.push_back(connect_from("127.0.0.1", port));
@@ -106,34 +100,24 @@ TEST_CASE("more idle connections than descriptors do not end the rendezvous of a
   CHECK(wait_until([&] { return std::ranges::count_if(idle, is_closed) >= 500; }, 4));
   Follower follower(introduction(1, 2, 1, port));
   CHECK(follower.wait().code == 0);
-  int status = 0;
-  ::waitpid(leader, &status, 0);
-  CHECK(status == 0);
+  CHECK(end_of(leader) == 0);
 }
 
 TEST_CASE("strangers give up their descriptors for others that connect") {
   const int port = free_port();
-  const pid_t leader = ::fork();
-  if (leader == 0) {
-    int code = 2;
-    try {
-      Arrivals arrivals("127.0.0.1", port, "", Arrivals::WhenFull::fail, /*most_strangers=*/1000);
-      rlimit limit{64, 64};
-      ::setrlimit(RLIMIT_NOFILE, &limit);
-      code = wait_until([&] { return !arrivals.take().empty(); }, 10) ? 0 : 1;
-    } catch (const Error&) {
-    }
-    ::_exit(code);
-  }
+  const pid_t leader = start_process([&] {
+    Arrivals arrivals("127.0.0.1", port, "", Arrivals::WhenFull::fail, /*most_strangers=*/1000);
+    rlimit limit{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    return wait_until([&] { return !arrivals.take().empty(); }, 10) ? 0 : 1;
+  });
   std::vector<Descriptor> idle;
   idle.push_back(connect_soon(port));
   while (idle.size() < 200) idle.push_back(connect_from("127.0.0.1", port));
   CHECK(wait_until([&] { return std::ranges::count_if(idle, is_closed) >= 136; }, 4));
   const Descriptor node = connect_from("127.0.0.1", port);
   write_line(node, to_line(hello_of(introduction(1, 2, 1, port))));
-  int status = 0;
-  ::waitpid(leader, &status, 0);
-  CHECK(status == 0);
+  CHECK(end_of(leader) == 0);
 }
 
 TEST_CASE("a connection that says no hello is closed after a few seconds") {
@@ -163,12 +147,9 @@ TEST_CASE("with a secret no stranger takes a place, whatever hello it sends") {
   Introduction node = introduction(1, 2, 1, port);
   const std::string hello = to_line(hello_of(node));
   node.secret = secret;
-  const pid_t leader = ::fork();
-  if (leader == 0) {
-    Introduction self = introduction(0, 2, 1, port);
-    self.secret = secret;
-    ::_exit(Leader(self, {"*=finish"}).go().code == ExitCode::done ? 0 : 1);
-  }
+  Introduction first = introduction(0, 2, 1, port);
+  first.secret = secret;
+  const pid_t leader = start_leader(first, {"*=finish"});
   json with_nonce = hello_of(node);
   with_nonce["nonce"] = std::string(32, '0');
   LineSeal other("another secret, not theirs", /*accepts=*/false), earlier(secret, false), its_leader(secret, true);
@@ -190,9 +171,7 @@ TEST_CASE("with a secret no stranger takes a place, whatever hello it sends") {
   }
   Follower friendly(node);
   CHECK(friendly.wait().code == 0);
-  int status = 0;
-  ::waitpid(leader, &status, 0);
-  CHECK(status == 0);
+  CHECK(end_of(leader) == 0);
 }
 
 TEST_CASE("of a member's messages, a call takes so many and no more") {

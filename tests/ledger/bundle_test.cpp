@@ -12,7 +12,7 @@
 #include "bundle_support.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/ledger/interrupted_import.hpp"
+#include "runner/ledger/bundle_files.hpp"
 #include "runner/ledger/merge.hpp"
 #include "runner/ledger/migrations.hpp"
 #include "runner/ledger/orphans.hpp"
@@ -233,15 +233,24 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   const auto file = bundle_of(here, {id}, "a.bundle", BundledFiles::logs);
   CHECK(error_of([&] { merge_bundle(there.home(), here.file()); }) ==
         "2: " + here.file().string() + " is not a bundle of runner (runner export --bundle RUN -o FILE writes one)");
-  const auto spoil = [&](const std::string& sql) {
+  const std::string earlier = "ALTER TABLE bundled DROP COLUMN files;";  // as in bundles of earlier versions
+  const auto spoil_new = [&](const std::string& sql) {
     const fs::path copy = here.path / "spoiled.bundle";
     fs::copy_file(file, copy, fs::copy_options::overwrite_existing);
     sqlite::Database(copy, sqlite::Access::existing).execute(sql);
     return error_of([&] { merge_bundle(there.home(), copy); });
   };
+  const auto spoil = [&](const std::string& sql) { return spoil_new(earlier + sql); };
   const std::string name = (here.path / "spoiled.bundle").string();
   CHECK(spoil("UPDATE bundled_part SET content = CAST('b line' AS BLOB) WHERE file = 1 AND part = 0") ==
         "4: the bundle " + name + " is damaged: the content of rank-0.log does not have its digest");
+  for (const char* sql : {"UPDATE bundled_file SET path = 'renamed.txt' WHERE file = 1",
+                          "UPDATE bundled SET files = NULL", "UPDATE bundled_part SET hash = 'x' WHERE file = 1",
+                          "DELETE FROM bundled_part WHERE file = 2; DELETE FROM bundled_file WHERE file = 2"})
+    CHECK(spoil_new(sql) ==
+          "4: the bundle " + name + " is damaged: the files of run " + id + " do not have their digest");
+  CHECK(spoil("UPDATE bundled_file SET path = 'a' || char(0) || 'b' WHERE file = 1") ==
+        "4: the bundle " + name + " is damaged: it has a file \"a\\x00b\"");
   for (const char* path : {"../../../evil", "/evil", "a/../../evil"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE file = 1", path)) ==
           fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
@@ -262,6 +271,8 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
   CHECK_FALSE(fs::exists(fs::path(there.home()) / "runs" / id));
   CHECK_FALSE(fs::exists(there.path / "evil"));
+  CHECK(spoil("").empty());
+  CHECK(fs::exists(fs::path(there.home()) / "runs" / id / "logs/rank-0.log"));
 }
 
 TEST_CASE("a record of a stranger has no folder, no process and no permissions of its own") {
@@ -288,7 +299,7 @@ TEST_CASE("a record of a stranger has no folder, no process and no permissions o
   CHECK(raw.integer("SELECT count(*) FROM attempt WHERE ended IS NULL") == 0);
   CHECK(raw.text("SELECT folder FROM run") == "runs/" + id);
   CHECK(raw.text("SELECT status || ' ' || folder FROM sweep") == "interrupted sweeps/sweep-1");
-  CHECK(fs::status(fs::path(there.home()) / "runs" / id / "recipe.toml").permissions() == fs::perms(0700));
+  CHECK(fs::status(fs::path(there.home()) / "runs" / id / "recipe.toml").permissions() == fs::perms(0600));
   CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::unchanged);
 }
 

@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <limits>
 
 #include "runner/base/text.hpp"
 #include "runner/ledger/filter_sql.hpp"
@@ -249,6 +250,27 @@ TEST_CASE("nan is found as the last value, and as the best one if no point is a 
       "'r1')");
   CHECK(runs.find("best(loss):nan") == "r1");
   CHECK(runs.find("metric:nan") == "");
+}
+
+TEST_CASE("the best value of a metric is finite, and min and max are not only") {
+  const SixRuns runs;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const auto add = [&](const char* name, const std::vector<MetricPoint>& points) {
+    const auto id = runs.ledger->begin_run(new_run(runs.folder, name));
+    runs.ledger->begin_attempt(id, "start");
+    runs.ledger->metrics(id, points);
+    runs.ledger->finish_run(id, "finished", 0, "");
+  };
+  add("r6", {{"loss", 1, 1.5}, {"loss", 2, -infinity}, {"val_accuracy", 1, 0.9}, {"val_accuracy", 2, infinity}});
+  add("r7", {{"loss", 1, -infinity}, {"loss", 2, std::nan("")}});
+  CHECK(runs.find("best(loss):1.5") == "r6");
+  CHECK(runs.find("best(loss)<1.5") == "r5");
+  CHECK(runs.find("min(loss)<1") == "r6 r7");
+  CHECK(runs.find("sort:-best(val_accuracy) limit:1 best(val_accuracy)<1") == "r6");
+  CHECK(runs.find("sort:best(loss)").ends_with(" r7"));
+  const auto rows = runs.ledger->runs(parse_filter("name:r6,r7"), parse_columns("best(loss)"));
+  CHECK(nlohmann::json(rows.at(0).cells) == nlohmann::json::array({1.5}));
+  CHECK(nlohmann::json(rows.at(1).cells) == nlohmann::json::array({"-Infinity"}));
 }
 
 TEST_CASE("a day means all of it, and a date that does not exist is none") {

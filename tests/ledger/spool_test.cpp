@@ -196,7 +196,12 @@ TEST_CASE("while the disk is still full, a run that has ended is read from the r
     const Ledger ledger(home, Ledger::Mode::read);
     CHECK(ledger.runs().at(0).status == "finished");
     CHECK(ledger.points(id, "loss") == expected(3000));
-    CHECK(told.text().find("the record in " + spool.string() + " is not in the ledger yet: ") != std::string::npos);
+    CHECK(error_of([&] {
+            Ledger(home, Ledger::Mode::read).edit({id}, {.added_tags = {std::string(200'000, 't')}});
+          }).find("the disk is full") != std::string::npos);  // an edit is made in the file, or refused
+    CHECK(live_uses(home, {id}).empty());                     // as the list says: gc and rm may take it
+    const auto words = "the record in " + spool.string() + " is not in the ledger yet: the disk is full; ";
+    CHECK(count(told.text(), words) == (look == 0 ? 1 : 0));  // once in a process
     CHECK(fs::exists(spool));
   }
   fs::remove(disk.path / "filler");

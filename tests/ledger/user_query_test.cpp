@@ -89,7 +89,8 @@ TEST_CASE("expectation 25: a query cannot write") {
   CHECK(run.error("DROP TABLE run").ends_with(end));
   CHECK(run.error("CREATE TABLE x (a)").ends_with(end));
   CHECK(run.error("CREATE TEMP TABLE x (a)").ends_with(end));
-  CHECK(run.error("VACUUM INTO '" + (run.folder.path / "x.db").string() + "'") == "2: ATTACH" + end);
+  CHECK(run.error("VACUUM INTO '" + (run.folder.path / "x.db").string() + "'") == "2: VACUUM" + end);
+  CHECK(run.error("VACUUM") == "2: VACUUM" + end);
   CHECK(run.error("SELECT load_extension('x')") ==
         "2: no such function: load_extension\n  SELECT load_extension('x')\n         ^^^^^^^^^^^^^^");
   CHECK(run.error("SELECT 1; DELETE FROM run") ==

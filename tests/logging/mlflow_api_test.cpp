@@ -5,7 +5,6 @@
 #include "runner/ledger/new_points.hpp"
 #include "runner/ledger/sqlite.hpp"
 #include "runner/logging/mlflow_api.hpp"
-#include "runner/logging/mlflow_names.hpp"
 #include "tests/logging/logged_run.hpp"
 #include "tests/support/mlflow_server.hpp"
 #include "tests/support/temporary_folder.hpp"

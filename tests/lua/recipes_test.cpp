@@ -6,7 +6,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
-#include "runner/lua/recipe_file.hpp"
+#include "runner/lua/key_places.hpp"
 
 using namespace runner;
 

@@ -32,6 +32,50 @@ TEST_CASE("runner lua check refuses other files and verbs") {
              ContainsSubstring("verb cannot be `chek`: did you mean `check`?"));
 }
 
+TEST_CASE("the names that a script asks of its options are those that it declares") {
+  Workplace place;
+  const auto says = [&](const std::string& fields, const std::string& wanted) {
+    place.write("mine.lua", "return {options = {every = {type = 'integer', default = 5}},\n" + fields + "}");
+    const auto result = place.run({"lua", "check", "mine.lua"});
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring(wanted));
+  };
+  says("on_train_batch_end = function(ctx, state, options) if ctx.step % options.evry == 0 then print(1) end end",
+       "mine.lua:2:74: error: the hook mine has no option `evry`; its `options` are every\n");
+  says("on_train_batch_end = function(ctx, state, options) if ctx.step % options.evry == 0 then print(1) end end",
+       "did you mean `every`?");
+  says("loss = function(ctx, logits, targets, options) return logits:logsumexp() * options.weight end",
+       "the hook mine has no option `weight`; its `options` are every\n");
+  says("after_update = function(ctx, state, options) local n = options.evry end",
+       "the strategy mine has no option `evry`");
+  says("on_train_end = function(ctx, state, options) options.every = 2 end",
+       "`every`: the options of the hook mine cannot be set");
+}
+
+TEST_CASE("a file in Lua that is no recipe is answered with its kind") {
+  Workplace place;
+  const auto says = [&](const std::string& verb, const std::string& functions, const std::string& wanted) {
+    place.write("it.lua", "return {" + functions + "}");
+    const auto result = place.run({verb, "it.lua"});
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK_THAT(result.err, ContainsSubstring("error: this is no recipe: this looks like a " + wanted));
+  };
+  for (const char* verb : {"check", "run", "print", "recommend"})
+    says(verb, "on_train_batch_end = function() end",
+         "hook: `runner lua check it.lua` tries it, and hooks.files = [\"it.lua\"] in a recipe uses it");
+  says("check", "setup = function() end, reduce = function() end",
+       "strategy: `runner lua check it.lua` tries it, and strategy.name = \"lua:it.lua\" in a recipe uses it");
+  says("check", "run = function() end", "sweep: `runner sweep run it.lua` runs it");
+  says("check", "sample = function() end", "sample order: data.order = \"it.lua\" in a recipe uses it");
+  says("check", "ranks = function() end", "cluster environment: plugins.cluster_environment = \"it.lua\"");
+  says("check", "save = function() end, load = function() end", "checkpoint store: plugins.checkpoint_io = \"it.lua\"");
+  place.write("it.lua", "return {recipe = 'a.toml', on_train_end = function() end}");
+  CHECK_THAT(place.run({"sweep", "run", "it.lua"}).err,
+             ContainsSubstring("`on_train_end` is a function; only `run` may be one; this looks like a hook: "));
+}
+
 TEST_CASE("runner lua check rejects a misspelt hook") {
   Workplace place;
   place.write("wrong.lua", "return {on_trian_end = function() end}");

@@ -4,6 +4,7 @@
 
 #include "block_memory.hpp"
 #include "runner/config/model_families.hpp"
+#include "tests/support/every_nth.hpp"
 
 using namespace runner;
 using namespace runner::testing;
@@ -53,10 +54,12 @@ void for_each_form(const Recipe::Model& recipe, torch::ScalarType dtype, const B
 }  // namespace
 
 TEST_CASE("blocks of ranks that divide a model need as much memory as is predicted", "[memory]") {
+  EveryNth chosen(3);
   for (const auto& name : language_model_names()) {
     if (family_kind(name) == "encoder") continue;
     for (auto dtype : {torch::kFloat32, torch::kBFloat16})
       for (double dropout : {0.0, 0.1}) {
+        if (!chosen()) continue;
         auto recipe = name == "gpt" ? gpt_recipe() : name == "llama" ? llama_recipe() : family_recipe(name);
         recipe.dropout = dropout;
         for_each_form(recipe, dtype, [](const DividedRun& run) { check_memory(run); });

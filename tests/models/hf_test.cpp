@@ -278,6 +278,9 @@ TEST_CASE("an unsupported architecture or option is rejected by name") {
   refuses(gpt2_config(), "tie_word_embeddings", 1, "config.json: tie_word_embeddings = 1 has the wrong type");
   refuses(llama_config(), "num_hidden_layers", int64_t{1} << 40,
           "config.json: num_hidden_layers = 1099511627776: must be at least 1 and at most 1048576");
+  refuses(gpt2_config(), "n_layer", int64_t{1} << 40,
+          "config.json: as keys of [model], `n_layers` must be at most 10000, not 1099511627776");
+  refuses(llama_config(), "vocab_size", -1, "config.json: as keys of [model], `vocab_size` must be at least 1, not -1");
   refuses(llama_config(), "num_attention_heads", 0, "config.json: num_attention_heads = 0: must be at least 1");
   refuses(llama_config(), "pruned_heads", {{"0", {1}}},
           "config.json: pruned_heads = {\"0\":[1]} is not supported; only {} is");

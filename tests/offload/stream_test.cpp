@@ -84,7 +84,7 @@ TEST_CASE("a pass gives the results of a plain loop over all elements") {
   CHECK(get_all(arrays, 3) == d);
   // The number of distinct tile addresses matches the predicted buffer memory.
   CHECK(static_cast<int64_t>(places.size()) * 3 * 4 * std::min(arrays.tile(), (elements + 2047) / 2048 * 2048) ==
-        arrays.buffer_bytes(buffers, {0, 1}, {2, 1}));
+        stream_buffer_bytes(arrays.tile(), {four[0], four[1], four[2]}, buffers, elements));
 }
 
 TEST_CASE("a pass may only read, only write, or do neither") {

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "runner/base/error.hpp"
-#include "strategies/offload/swapped_read.hpp"
 #include "tests/offload/swap_folder.hpp"
 
 using namespace runner;
@@ -158,8 +157,8 @@ TEST_CASE("bytes on the disk and in memory are known without a file") {
   SwapFolder folder;
   SwappedArrays swapped({.folder = folder.path}, arrays, 5000, 2048);
   CHECK(swapped.file().bytes() == swap_file_bytes(arrays, 5000));
-  CHECK(swapped.buffer_bytes(2, {0, 1, 2}, {0, 1, 2, 3}) == 2 * 14 * 2048);
-  CHECK(swapped.buffer_bytes(4, {3}, {}) == 3 * 2 * 2048);
+  CHECK(stream_buffer_bytes(2048, arrays, 2, 5000) == 2 * 14 * 2048);
+  CHECK(stream_buffer_bytes(2048, {arrays[3]}, 4, 5000) == 3 * 2 * 2048);
 }
 
 TEST_CASE("requests that are not multiples of a unit are internal errors") {

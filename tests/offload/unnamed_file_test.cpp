@@ -1,6 +1,4 @@
 // The unnamed file: nothing remains of it, its size is reserved, and errors name the problem of the folder.
-#include "strategies/offload/unnamed_file.hpp"
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

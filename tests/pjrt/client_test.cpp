@@ -7,7 +7,6 @@
 #include "runner/base/error.hpp"
 #include "strategies/pjrt/client.hpp"
 #include "strategies/pjrt/module_error.hpp"
-#include "strategies/pjrt/out_of_memory.hpp"
 #include "tests/pjrt/run_program.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -228,11 +228,22 @@ TEST_CASE("rank 14: mistakes of a plug-in that gives records are refused with th
   CHECK(read("if (index == 1) return -1;") ==
         "usage: data.plugin: " + file +
             ", record 1: the plug-in libbad.so failed: record(): it failed, and gives no reason");
-  CHECK(refused(".records_are_text = 1", ".records_are_text = 0", file)
-            .starts_with("usage: " + file + ", record 0: not JSON: "));
-  const auto broken = folder.write("broken.texts", texts_file({"fine", "\xc3("}));
+  CHECK(read("if (index != 1) { snprintf(error, error_size, \"block %d is damaged\", (int)index); return -1; }") ==
+        "usage: data.plugin: " + file +
+            ", record 0: the plug-in libbad.so failed: record(): block 0 is damaged (and 1 more row: 2)");
+  const auto no_json = refused(".records_are_text = 1", ".records_are_text = 0", file);
+  CHECK(no_json.starts_with("usage: " + file + ", record 0: not JSON: "));
+  CHECK(no_json.ends_with(" (and 2 more rows: 1, 2)"));
+  const auto broken = folder.write("broken.texts", texts_file({"fine", "\xc3(", "fine", "\xc3("}));
   CHECK(refused("static void* open_texts", "static void* open_texts", broken) ==
-        "usage: " + broken + ", record 1: the text is not UTF-8");
+        "usage: " + broken + ", record 1: the text is not UTF-8 (and 1 more row: 3)");
+  const auto records = open_records(texts_data(file), file);
+  CHECK(error_of([&] {
+          records->for_each({0, 3}, [](const JsonRecord& record, size_t) -> bool {
+            if (record.at("text") != "two") throw usage_error("no label");
+            return true;
+          });
+        }) == "usage: " + file + ", record 0: no label (and 1 more row: 2)");
   const auto cut = folder.write("cut.texts", texts_file({"fine"}).substr(0, 6));
   CHECK(refused("static void* open_texts", "static void* open_texts", cut) ==
         "usage: data.plugin: " + cut + ": the plug-in libbad.so failed: open(): " + cut + " is cut off behind text 0");

@@ -7,6 +7,7 @@
 
 #include "runner/checkpoint/checkpoint.hpp"
 #include "tests/commands/resume_support.hpp"
+#include "tests/support/torch_library.hpp"
 
 using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
@@ -14,25 +15,14 @@ using nlohmann::json;
 
 namespace {
 
-/// Builds libmine.so from `source` in `folder`, against the header as `cmake --install` puts it.
 void build(const fs::path& folder, const std::string& source) {
-  fs::create_directories(folder / "include/runner/plugins");
-  fs::copy_file(RUNNER_SOURCE_DIR "/runner/models/plugin/plugin.hpp", folder / "include/runner/plugin.hpp",
-                fs::copy_options::overwrite_existing);
-  fs::copy_file(RUNNER_SOURCE_DIR "/runner/plugins/options.hpp", folder / "include/runner/plugins/options.hpp",
-                fs::copy_options::overwrite_existing);
-  std::ofstream(folder / "mine.cpp") << source;
-  const std::string torch = PLUGIN_LIBTORCH "/include";
-  const std::string command = std::string(PLUGIN_COMPILER) + " -std=c++20 -O1 -fPIC -shared -I" +
-                              (folder / "include").string() + " -isystem " + torch + " -isystem " + torch +
-                              "/torch/csrc/api/include -o " + (folder / "libmine.so").string() + " " +
-                              (folder / "mine.cpp").string();
-  REQUIRE(std::system(command.c_str()) == 0);
+  build_torch_library(folder / "libmine.so", source,
+                      {{"runner/models/plugin/plugin.hpp", "runner/plugin.hpp"},
+                       {"runner/plugins/options.hpp", "runner/plugins/options.hpp"}});
 }
 
 std::string source() { return slurp(RUNNER_SOURCE_DIR "/tests/plugin/model/mine.cpp"); }
 
-/// The library of the example, built once for all tests of this program.
 const fs::path& example() {
   static const TemporaryFolder folder;
   static const fs::path library = [] {

@@ -14,7 +14,6 @@ namespace {
 
 std::string example_parts() { return slurp(RUNNER_SOURCE_DIR "/tests/plugin/parts/fake_quant.cpp"); }
 
-/// Built once for all tests of this program.
 const fs::path& built_example() {
   static const TemporaryFolder folder;
   static const fs::path library = [] {

@@ -1,24 +1,15 @@
 // Builds parts that need LibTorch outside of the tree.
 #pragma once
-#include <cstdlib>
-
 #include "tests/commands/resume_support.hpp"
+#include "tests/support/torch_library.hpp"
 
 namespace runner::testing {
 
-/// Builds libparts.so from `source` in `folder`, against the headers as `cmake --install` puts them.
+/// Builds libparts.so from `source` in `folder`.
 inline void build_torch_parts(const fs::path& folder, const std::string& source) {
-  fs::create_directories(folder / "include/runner/plugins");
-  for (const char* header : {"runner/train/parts/torch_parts.hpp", "runner/plugins/options.hpp"})
-    fs::copy_file(fs::path(RUNNER_SOURCE_DIR) / header, folder / "include/runner/plugins" / fs::path(header).filename(),
-                  fs::copy_options::overwrite_existing);
-  std::ofstream(folder / "parts.cpp") << source;
-  const std::string torch = PLUGIN_LIBTORCH "/include";
-  const std::string command = std::string(PLUGIN_COMPILER) + " -std=c++20 -O1 -fPIC -shared -I" +
-                              (folder / "include").string() + " -isystem " + torch + " -isystem " + torch +
-                              "/torch/csrc/api/include -o " + (folder / "libparts.so").string() + " " +
-                              (folder / "parts.cpp").string();
-  REQUIRE(std::system(command.c_str()) == 0);
+  build_torch_library(folder / "libparts.so", source,
+                      {{"runner/train/parts/torch_parts.hpp", "runner/plugins/torch_parts.hpp"},
+                       {"runner/plugins/options.hpp", "runner/plugins/options.hpp"}});
 }
 
 /// Runs `runner VERB tiny.toml` with settings KEY=VALUE.

@@ -26,7 +26,7 @@ struct GgufFolder : TemporaryFolder {
     try {
       GgufFile file(write(bytes));
     } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::environment);
+      CHECK(error.code() == ExitCode::usage);
       CHECK_THAT(error.what(), ContainsSubstring("model.gguf: byte "));
       return error.what();
     }

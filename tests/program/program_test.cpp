@@ -425,7 +425,8 @@ TEST_CASE("little communication is mostly hidden, much communication is not, and
   const Case overlaps{.strategy = "fsdp", .options = full, .on_device = true};
   const Case alone{.strategy = "fsdp", .options = full};
   CHECK(std::abs(share_of(alone, 1) - 1) < 1e-12);  // every collective is waited for at once
-  // Little communication hides except the first gather and the last reduction. Computation cannot hide more communication than its own time.
+  // Little communication hides except the first gather and the last reduction. Computation cannot hide more
+  // communication than its own time.
   CHECK(share_of(overlaps, 0.125) > 0);
   CHECK(share_of(overlaps, 0.125) < 0.3);
   CHECK(share_of(overlaps, 16) > 15.0 / 16 - 1e-9);

@@ -197,6 +197,8 @@ TEST_CASE("plot draws metrics over steps or another metric, and bars of memory")
   {
     const Variable columns("COLUMNS", "40");  // as in `COLUMNS=40 runner plot a0 a1 | less`
     CHECK(run_verb(setup_plot, "a0 a1").out == two);
+    const auto titled = run_verb(setup_plot, "a0 a1 --title " + std::string(60, 't')).out;
+    CHECK(titled.starts_with(std::string(39, 't') + "~\n"));
   }
   CHECK(run_verb(setup_plot, "a0 --memory --width 40").out ==
         "memory of a rank\na0\n  predicted  ################ 1.00 GiB\n  measured   ######## 512.0 MiB\n");

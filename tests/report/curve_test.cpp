@@ -1,5 +1,5 @@
 // Text curves, compared character by character.
-#include "runner/report/curve.hpp"
+#include "runner/report/terminal_chart.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <limits>

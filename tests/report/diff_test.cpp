@@ -4,7 +4,7 @@
 
 #include "../ledger/support.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/report/patch_difference.hpp"
+#include "runner/report/run_differences.hpp"
 #include "verb.hpp"
 
 namespace runner {
@@ -75,9 +75,40 @@ TEST_CASE("diff shows the words in which two long commands differ") {
     ledger.finish_run(ledger.begin_run(run), "finished", 0, "");
   }
   ledger.flush();
-  CHECK(run_verb(setup_diff, "one two --env").out.ends_with(
-      "environment  A                     B\n"
-      "  command    ... run.name=one ...  ... run.name=two --set optimizer.lr=0.001 ...\n"));
+  CHECK(run_verb(setup_diff, "one two --env")
+            .out.ends_with("environment  A                     B\n"
+                           "  command    ... run.name=one ...  ... run.name=two --set optimizer.lr=0.001 ...\n"));
+}
+
+TEST_CASE("the defaults of a strategy that only one run has are one line of diff, and no columns of compare") {
+  const LedgerFolder folder;
+  const Variable home("RUNNER_HOME", folder.home()), locale("LC_ALL", "C");
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  for (const std::string name : {"single", "fsdp"}) {
+    NewRun run = new_run(folder, name);
+    run.strategy = name;
+    run.config["strategy"]["name"] = name;
+    if (name == "fsdp")
+      run.config["strategy"].update({{"verbose", false}, {"cpu_offload", false}, {"min_num_params", 5}});
+    run.origins = {
+        {"strategy.verbose", "default"}, {"strategy.cpu_offload", "default"}, {"strategy.min_num_params", "--set"}};
+    const auto id = ledger.begin_run(run);
+    ledger.metrics(id, {{"loss", 1, 2.0}});
+    ledger.finish_run(id, "finished", 0, "");
+  }
+  ledger.flush();
+  CHECK(run_verb(setup_diff, "single fsdp --config")
+            .out.ends_with("config                     A       B\n"
+                           "  run.name                 single  fsdp\n"
+                           "  strategy.min_num_params  -       5\n"
+                           "  strategy.name            single  fsdp\n"
+                           "  B: 2 options of strategy fsdp at their defaults; --all shows them\n"));
+  CHECK(run_verb(setup_diff, "single fsdp --config --all").out.find("  strategy.verbose         -       false\n") !=
+        std::string::npos);
+  CHECK(run_verb(setup_diff, "single fsdp --json").out.find("\"strategy.verbose\":[null,false]") != std::string::npos);
+  const auto compared = run_verb(setup_compare, "single fsdp").out;
+  CHECK(compared.find("min_num_params") != std::string::npos);
+  CHECK(compared.find("verbose") == std::string::npos);
 }
 
 TEST_CASE("expectation 14: diff shows only differing config keys, code, environment and results") {

@@ -7,7 +7,6 @@
 
 #include "capture.hpp"
 #include "runner/base/log.hpp"
-#include "runner/report/progress_line.hpp"
 #include "runner/report/quantity.hpp"
 #include "runner/report/terminal.hpp"
 

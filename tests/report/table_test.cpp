@@ -46,6 +46,15 @@ TEST_CASE("shrinkable columns are cut until the table fits, the widest first") {
   CHECK(cut_to_width("abcdef", 4) == "abc~");
 }
 
+TEST_CASE("long lines are broken at spaces, and what follows is indented") {
+  CHECK(wrap_lines("one two three\n", 7) == "one two\nthree\n");
+  CHECK(wrap_lines("  one  two\nand longer", 7, 2) == "  one\n    two\nand\n  longer");
+  CHECK(wrap_lines("naïve naïve words", 11) == "naïve naïve\nwords");
+  CHECK(wrap_lines("incompressible no", 4) == "incompressible\nno");
+  CHECK(wrap_lines("  incompressible  ", 4, 2) == "  incompressible  ");
+  CHECK(wrap_lines("one  two", 8) == "one  two");
+}
+
 TEST_CASE("control characters are shown") { CHECK(format_table({{}}, {{"a\x1b[2J\nb"}}, 80) == "a\\x1B[2J b\n"); }
 
 TEST_CASE("the locale decides whether Unicode is used, LC_ALL first") {

@@ -7,6 +7,7 @@
 
 #include "../ledger/support.hpp"
 #include "runner/base/clock.hpp"
+#include "runner/checkpoint/manifest.hpp"
 #include "verb.hpp"
 
 namespace runner {
@@ -136,6 +137,15 @@ TEST_CASE("ls is an aligned table, newest last") {
         "20261121-080000-cccc  bad   lost    fsdp      2 h ago  1m 40s      1  loss nan  its supervisor is gone\n");
 }
 
+TEST_CASE("ls shows all of a reason in a pipe, and in a terminal its cause before its paths") {
+  ThreeRuns runs;
+  const std::string path = "/a/folder/with/a/name/that/fills/the/width/of/the/table/ledger/checkpoints/.step-000010",
+                    why = "rank 1: cannot write " + path + ": No space left on device";
+  runs.folder.raw().run("UPDATE run SET message = ?, annotations = '{}' WHERE status = 'failed'", why);
+  CHECK(run_verb(setup_ls, "").out.find("  " + why + "\n") != std::string::npos);
+  CHECK(on_terminal(setup_ls, 190).find("cannot write .../.step-000010: No space left on device") != std::string::npos);
+}
+
 TEST_CASE("ls fits a terminal of 60 columns, and names a strategy in Lua without its folder") {
   ThreeRuns runs;
   runs.folder.raw().run("UPDATE run SET strategy = 'lua:/a/folder/with/a/long/name/top.lua' WHERE name = 'good'");
@@ -200,7 +210,7 @@ TEST_CASE("ls and show report that a run's folder is missing") {
   CHECK(json::parse(run_verb(setup_ls, "--json").out)["runs"][1]["run_dir_exists"] == true);
 }
 
-TEST_CASE("ls cuts a long reason, and show prints all of it") {
+TEST_CASE("ls that is not in a terminal, and show, print all of a long reason") {
   LedgerFolder folder;
   Variable home("RUNNER_HOME", folder.home()), locale("LC_ALL", "C");
   const std::string reason = "the reason is " + std::string(200, 'x');
@@ -210,7 +220,7 @@ TEST_CASE("ls cuts a long reason, and show prints all of it") {
     ledger.begin_attempt(id, "start");
     ledger.finish_run(id, "failed", 1, reason);
   }
-  CHECK(run_verb(setup_ls, "").out.find("  " + reason.substr(0, 79) + "~\n") != std::string::npos);
+  CHECK(run_verb(setup_ls, "").out.find("  " + reason + "\n") != std::string::npos);
   CHECK(run_verb(setup_show, "").out.find(reason + "\n") != std::string::npos);
 }
 
@@ -452,4 +462,30 @@ TEST_CASE("metrics refuses unknown names") {
                                                                 runs.folder.file().string() +
                                                                 ": did you mean \"good\"?; `runner ls` lists all, "
                                                                 "RUNNER_HOME=FOLDER names another ledger");
+}
+
+TEST_CASE("the best checkpoint is that of the best finite value, also if later ones are not finite") {
+  LedgerFolder folder;
+  Variable home("RUNNER_HOME", folder.home());
+  constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  Ledger ledger(folder.home(), Ledger::Mode::write);
+  NewRun row = new_run(folder);
+  row.config["checkpoint"]["monitor"] = "val_loss";
+  const std::string run = ledger.begin_run(row);
+  ledger.begin_attempt(run, "start");
+  ledger.metrics(run, {{"val_loss", 1, 0.5}, {"val_loss", 2, -infinity}, {"val_loss", 3, nan}});
+  ledger.finish_run(run, "finished", 0, "");
+  ledger.flush();
+  const double values[] = {0.5, -infinity, nan};
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto checkpoint = fs::path(ledger.run_dir(run)) / "checkpoints" / fmt::format("step-{:06d}", step);
+    fs::create_directories(checkpoint);
+    Manifest manifest;
+    manifest.step = step;
+    manifest.world_size = 1;
+    manifest.state = {{"val_loss", values[step - 1]}};
+    write_file_atomic(checkpoint / manifest_name, write_manifest(manifest).manifest);
+  }
+  CHECK(json::parse(run_verb(setup_show, "last --json").out).at("best_checkpoint") ==
+        json({{"metric", "val_loss"}, {"value", 0.5}, {"step", 1}, {"path", "checkpoints/step-000001"}}));
 }

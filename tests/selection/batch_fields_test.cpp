@@ -1,5 +1,5 @@
 // The fields that a model needs, and those that the data provide.
-#include "runner/selection/batch_fields.hpp"
+#include "runner/selection/data_fit.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -86,6 +86,18 @@ TEST_CASE("work of a step: products count three times the forward pass, four tim
   CHECK(step_work(job, nullptr, {}, {})[static_cast<size_t>(Work::recomputations)] == 3);
 }
 
+TEST_CASE("work of a step: a classifier of texts has the outputs of one token of each text") {
+  auto settings = tiny();
+  settings.num_labels = 3;
+  const auto model = make_spec(settings, 100, 32);
+  Job job;
+  job.model = &model;
+  job.micro_batch_size = 2;
+  const auto work = step_work(job, nullptr, {}, {});
+  CHECK(work[static_cast<size_t>(Work::logits)] == 3 * 2 * 3);
+  CHECK(work[static_cast<size_t>(Work::product_flops)] == Approx(3 * 2 * (32 * 2 * 2.0 * 12 * 64 * 64 + 2.0 * 64 * 3)));
+}
+
 TEST_CASE("work of a step: frozen weights have no gradients, and blocks before the first trained one only a forward") {
   auto recipe = tiny();
   recipe.frozen = {"embedding.*", "blocks.0.*", "blocks.1.mlp.up.*"};

@@ -258,6 +258,22 @@ TEST_CASE("policy fastest recomputes blocks if the larger micro-batch makes that
   CHECK(few.job.micro_batch_size > many.job.micro_batch_size);
 }
 
+TEST_CASE("with offload, a larger micro-batch is worth more recomputation than is needed to fit") {
+  const auto topology = topology_of_words("h100-80g 1");
+  const auto plan_of = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> overrides{"train.global_batch_size=64", "model.vocab_size=128256"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    const auto recipe = load_whole_recipe((folder / "llama-70b.toml").string(), overrides);
+    return make_plan(recipe, topology, std::nullopt, clock_of(topology));
+  };
+  const Plan plan = plan_of({}), small = plan_of({"train.micro_batch_size=1"});
+  CHECK(label(plan.choice.plan()) == "zero stage 3, all on CPU");
+  CHECK(plan.job.micro_batch_size == 8);
+  CHECK(plan.recipe.activation_checkpointing.mode == "all");
+  CHECK(plan.choice.plan().every_needed == small.choice.plan().every);
+  CHECK(*small.step_seconds > 4 * *plan.step_seconds);
+}
+
 TEST_CASE("the device kind is found from complete words of the driver's name") {
   CHECK(kind_of_device("NVIDIA A100-SXM4-80GB")->name == "a100-80g");
   CHECK(kind_of_device("NVIDIA A10")->name == "a10");

@@ -1,5 +1,5 @@
 // Notes on comm hooks and algorithms that never act in a run, and on options that they do not read.
-#include "runner/selection/late_reducer.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,5 +1,5 @@
 // Measurements on simulated machines with other load: settled results are right, and wrong results do not settle.
-#include "runner/selection/steadiness.hpp"
+#include "runner/selection/calibration.hpp"
 
 #include <fmt/format.h>
 

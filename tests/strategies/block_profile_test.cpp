@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "strategies/executor/block_recorder.hpp"
+#include "tests/support/every_nth.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;
@@ -95,10 +96,12 @@ TinyRun profiled_run(const std::string& family) {
 }  // namespace
 
 TEST_CASE("blocks without values allocate what blocks with values do, for each family and precision", "[memory]") {
+  EveryNth chosen(7);
   for (const auto& family : language_model_names())
     for (const char* precision : {"32-true", "bf16-true", "bf16-mixed"})
       for (const double dropout : {0.0, 0.1})
         for (const bool packed : {false, true}) {
+          if (!chosen()) continue;
           TinyRun run = profiled_run(family);
           run.precision = precision;
           run.dropout = dropout;
@@ -109,9 +112,11 @@ TEST_CASE("blocks without values allocate what blocks with values do, for each f
 
 TEST_CASE("blocks with adapters, frozen parameters, labels and other losses allocate without values what they do with",
           "[memory]") {
+  EveryNth chosen(5);
   for (const char* family : {"gpt", "llama", "qwen3", "bert"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"}) {
       for (const char* method : {"lora", "dora"}) {
+        if (!chosen()) continue;
         TinyRun run = profiled_run(family);
         run.precision = precision;
         run.fine_tune.method = method;
@@ -119,6 +124,7 @@ TEST_CASE("blocks with adapters, frozen parameters, labels and other losses allo
         run.fine_tune.targets = {"all-linear"};
         check_profiles(run);
       }
+      if (!chosen()) continue;
       TinyRun frozen = profiled_run(family);
       frozen.precision = precision;
       frozen.frozen = {"embedding.*", "blocks.0.*"};

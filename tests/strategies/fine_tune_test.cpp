@@ -7,6 +7,7 @@
 
 #include "runner/models/adapters.hpp"
 #include "tests/support/equal_training.hpp"
+#include "tests/support/every_nth.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/recorded_traffic.hpp"
 
@@ -110,6 +111,8 @@ TEST_CASE("memory with adapters is as predicted, and less than without", "[fine_
   run.recompute = GENERATE(false, true);
   run.strategy = GENERATE(as<std::string>(), "single", "fsdp");
   run.world_size = run.strategy == "single" ? 1 : 2;
+  static EveryNth chosen(7);
+  if (!chosen()) return;
   const ModelSpec spec = tiny_spec(run);
   const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
   const auto measured = measure_memory(run);
@@ -142,10 +145,12 @@ TEST_CASE("fine_tune.method = freeze trains the parameters that it names", "[fin
 }
 
 TEST_CASE("memory is as predicted if only the head is trained", "[fine_tune][memory][rank6]") {
+  EveryNth chosen(7);
   for (const std::string family :
        {"gpt", "llama", "gemma2", "gpt_neox", "qwen3", "phi3", "olmo2", "mistral", "granite", "bert"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
       for (const double dropout : {0.0, 0.1}) {
+        if (!chosen()) continue;
         TinyRun run = lora_run(family);
         run.fine_tune = {};
         run.fine_tune.method = "freeze";

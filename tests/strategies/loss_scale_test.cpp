@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "strategies/collective/libtorch.hpp"
-#include "strategies/contract/nonfinite.hpp"
+#include "strategies/contract/failure.hpp"
 #include "tests/support/tiny_training.hpp"
 
 using namespace runner;

@@ -84,9 +84,11 @@ TEST_CASE("memory of convolutions is as predicted for other batches and layers, 
 TEST_CASE("memory of models with other norms and biases is as predicted for long sequences, with dropout and in bf16",
           "[memory][families]") {
   at::set_num_threads(1);
+  EveryNth chosen(5);
   for (const std::string family : {"qwen3", "olmo2", "gpt_neox", "bert"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
       for (double dropout : {0.0, 0.1}) {
+        if (!chosen()) continue;
         TinyRun run = sized(family, false);
         run.tied = family == "bert";
         run.packed = family == "bert";
@@ -100,11 +102,13 @@ TEST_CASE("memory of models with other norms and biases is as predicted for long
 
 TEST_CASE("memory of sliding windows and soft caps is as predicted for long sequences", "[memory][families]") {
   at::set_num_threads(1);
+  EveryNth chosen(7);
   for (const std::string family : {"mistral", "gemma2"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
       for (double dropout : {0.0, 0.1})
         for (bool recompute : {false, true})
           for (int64_t seq_len : {96, 300}) {
+            if (!chosen()) continue;
             TinyRun run = sized(family, false);
             run.tied = family == "gemma2";
             run.precision = precision;
@@ -118,9 +122,11 @@ TEST_CASE("memory of sliding windows and soft caps is as predicted for long sequ
 
 TEST_CASE("memory of a loss that hooks compute is as predicted", "[memory]") {
   at::set_num_threads(1);
+  EveryNth chosen(5);
   for (const char* family : {"gpt", "llama"})
     for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"})
       for (const int64_t chunk : {0, 128}) {
+        if (!chosen()) continue;
         TinyRun run = sized(family, false);
         run.precision = precision;
         run.loss_chunk_tokens = chunk;
@@ -133,11 +139,13 @@ TEST_CASE("memory of a loss that hooks compute is as predicted", "[memory]") {
 
 TEST_CASE("memory of packed rows is as predicted", "[memory]") {
   at::set_num_threads(1);
+  EveryNth chosen(7);
   for (const char* family : {"gpt", "llama", "qwen3"})
     for (const char* precision : {"32-true", "64-true", "bf16-mixed", "bf16-true"})
       for (bool recompute : {false, true})
         for (bool wide : {false, true})
           for (double dropout : {0.0, 0.1}) {
+            if (!chosen()) continue;
             TinyRun run = sized(family, wide);
             run.packed = true;
             run.precision = precision;
@@ -183,7 +191,7 @@ TEST_CASE("memory of zero is as predicted, in each stage", "[memory]") {
   run.accumulation = accumulation;
   run.recompute = recompute;
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
-  static EveryNth chosen(3);
+  static EveryNth chosen(7);
   for (nlohmann::json options :
        {nlohmann::json{{"stage", 1}}, nlohmann::json{{"stage", 2}}, nlohmann::json{{"stage", 3}},
         nlohmann::json{{"stage", 1}, {"reduce_bucket_size", 10'000'000}},

@@ -30,13 +30,13 @@ std::unique_ptr<Strategy> make_overlapped(StrategySetup setup) {
   return make_executor(std::move(setup), std::move(plan));
 }
 
-struct Form {
+struct OverlapForm {
   std::string strategy;
   nlohmann::json options;
 };
 
 /// Forms with a reduction per micro-batch. A unit's reduction may be in flight when its next gradient arrives.
-std::vector<Form> forms() {
+std::vector<OverlapForm> overlap_forms() {
   return {
       {"zero", {{"stage", 2}, {"reduce_bucket_size", 10'000'000}}},
       {"zero", {{"stage", 2}, {"reduce_bucket_size", 10'000'000}, {"reduce_scatter", false}}},
@@ -56,7 +56,7 @@ TEST_CASE("reductions that complete in their wait lose no gradient of any micro-
   run.world_size = 4;
   run.accumulation = 3;
   run.tied = GENERATE(false, true);
-  for (const auto& form : forms()) {
+  for (const auto& form : overlap_forms()) {
     run.strategy = form.strategy;
     run.options = form.options;
     run.make = nullptr;
@@ -72,7 +72,7 @@ TEST_CASE("reductions that complete in their wait lose no gradient of any micro-
 namespace {
 
 /// Plans that prefetch one or several units, in forward, backward or both.
-std::vector<Form> gathering_forms() {
+std::vector<OverlapForm> gathering_forms() {
   nlohmann::json all_sharded{{"stage", 3}, {"stage3_param_persistence_threshold", 0}, {"stage3_max_reuse_distance", 0}};
   auto with = [&](nlohmann::json more) {
     nlohmann::json options = all_sharded;
@@ -161,7 +161,7 @@ TEST_CASE("memory of overlapped reductions is predicted, at most 3 % too low and
   run.world_size = 4;
   run.accumulation = GENERATE(1, 3);
   ModelSpec spec = tiny_spec(run);
-  for (const auto& form : forms()) {
+  for (const auto& form : overlap_forms()) {
     run.strategy = form.strategy;
     run.options = form.options;
     run.make = [&](StrategySetup setup) {

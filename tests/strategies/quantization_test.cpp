@@ -7,6 +7,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "strategies/contract/quantized_source.hpp"
+#include "tests/support/every_nth.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/rank_check.hpp"
 #include "tests/support/recorded_traffic.hpp"
@@ -143,6 +144,8 @@ TEST_CASE("memory with a base in NF4 is as predicted", "[quantization][memory][r
   run.strategy = form.first;
   run.options = form.second;
   run.world_size = run.strategy == "single" ? 1 : 2;
+  static EveryNth chosen(5);
+  if (!chosen()) return;
   const ModelSpec spec = tiny_spec(run);
   const auto claim = find_strategy(run.strategy)->entry->memory(tiny_job(run, spec));
   const auto measured = measure_memory(run);

@@ -94,7 +94,7 @@ std::string text_of(const TinyRun& run) {
 TEST_CASE("memory of random plans is predicted with an error between -1 and +3 %", "[memory]") {
   at::set_num_threads(1);
   const char* asked = std::getenv("RUNNER_MEMORY_PLANS");
-  uint64_t plans = asked ? std::strtoull(asked, nullptr, 10) : 24;
+  uint64_t plans = asked ? std::strtoull(asked, nullptr, 10) : 12;
   for (uint64_t seed = 0; seed < plans; ++seed) {
     TinyRun run = random_run(seed);
     ModelSpec spec = tiny_spec(run);

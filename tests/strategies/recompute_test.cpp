@@ -15,13 +15,13 @@ using namespace runner::testing;
 
 namespace {
 
-struct Form {
+struct RecomputeForm {
   std::string strategy;
   int world_size;
   nlohmann::json options = nlohmann::json::object();
 };
 
-std::vector<Form> forms() {
+std::vector<RecomputeForm> recompute_forms() {
   return {{.strategy = "single", .world_size = 1},
           {.strategy = "ddp", .world_size = 2},
           {.strategy = "fsdp", .world_size = 2},
@@ -59,7 +59,7 @@ TEST_CASE("recomputing any set of blocks equals recomputing none, tied and untie
   run.steps = 2;
   run.accumulation = 2;
   run.dropout = 0.1;
-  for (const auto& form : forms()) {
+  for (const auto& form : recompute_forms()) {
     run.strategy = form.strategy;
     run.world_size = form.world_size;
     run.options = form.options;
@@ -85,7 +85,7 @@ TEST_CASE("inputs kept in host memory change no bit", "[parity][recompute]") {
   run.steps = 2;
   run.accumulation = 2;
   run.precision = GENERATE(as<std::string>(), "32-true", "bf16-mixed");
-  for (const auto& form : forms()) {
+  for (const auto& form : recompute_forms()) {
     run.strategy = form.strategy;
     run.world_size = form.world_size;
     run.options = form.options;

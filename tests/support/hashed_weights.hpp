@@ -19,8 +19,8 @@ inline uint32_t hash32(uint32_t h) {
   return h ^ (h >> 16);
 }
 
-/// Key of a matrix: embedding.tokens 0, embedding.positions 1, head 2, embedding.types 3, head.transform 4. In block l: 100 (l + 1) + index of the matrix in
-/// the block.
+/// Key of a matrix: embedding.tokens 0, embedding.positions 1, head 2, embedding.types 3, head.transform 4. In block l:
+/// 100 (l + 1) + index of the matrix in the block.
 inline uint32_t hashed_key(const std::string& name) {
   if (name == "embedding.tokens.weight") return 0;
   if (name == "embedding.positions.weight") return 1;

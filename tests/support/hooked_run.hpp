@@ -29,7 +29,7 @@ struct Rows : Dataset {
   }
 };
 
-struct Form {
+struct HookedForm {
   int world_size;
   std::string strategy;
   json options = json::object();
@@ -48,7 +48,7 @@ struct HookedRun {
   std::vector<json> events;           ///< events of rank 0 from the last go()
   std::vector<std::string> failures;  ///< per rank: the error of the last go(), or ""
 
-  HookedRun(const Form& form, const std::string& hook) {
+  HookedRun(const HookedForm& form, const std::string& hook) {
     tiny.world_size = form.world_size;
     tiny.strategy = form.strategy;
     tiny.options = form.options;
@@ -140,10 +140,10 @@ struct HookedRun {
   }
 };
 
-inline const std::vector<Form> forms = {
+inline const std::vector<HookedForm> forms = {
     {1, "single"}, {2, "ddp"}, {1, "fsdp"}, {2, "fsdp"}, {2, "zero", {{"stage", 2}}}, {2, "zero", {{"stage", 3}}}};
 
-inline std::string name_of(const Form& form) {
+inline std::string name_of(const HookedForm& form) {
   return fmt::format("{} {} on {}", form.strategy, form.options.dump(), form.world_size);
 }
 

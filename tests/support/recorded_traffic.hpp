@@ -3,7 +3,7 @@
 #include <compare>
 #include <map>
 
-#include "strategies/collective/recording.hpp"
+#include "strategies/collective/operation.hpp"
 #include "tests/support/ring.hpp"
 #include "tests/support/tiny_training.hpp"
 

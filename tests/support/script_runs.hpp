@@ -1,7 +1,7 @@
 // Tiny runs with strategies and comm hooks in Lua.
 #pragma once
 #include "runner/selection/script_strategy.hpp"
-#include "runner/train/strategies/strategy.hpp"
+#include "runner/train/strategies/script.hpp"
 #include "tests/support/tiny_training.hpp"
 
 namespace runner::testing {

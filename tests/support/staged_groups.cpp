@@ -1,6 +1,6 @@
 #include "tests/support/staged_groups.hpp"
 
-#include "strategies/collective/host_staged.hpp"
+#include "strategies/collective/backends.hpp"
 
 namespace runner::testing {
 
@@ -8,7 +8,7 @@ namespace {
 
 ProcessGroup staged(const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroup& group, c10::DeviceType device) {
   if (!group) return group;
-  auto backend = c10::make_intrusive<HostStagedBackend>(group->getBackend(at::kCPU));
+  auto backend = host_staged(group->getBackend(at::kCPU));
   auto wrapped = c10::make_intrusive<c10d::ProcessGroup>(store, backend->getRank(), backend->getSize());
   wrapped->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   wrapped->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);

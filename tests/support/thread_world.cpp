@@ -11,7 +11,7 @@ namespace runner::testing {
 
 namespace {
 
-using ShmBackends = std::vector<c10::intrusive_ptr<ShmBackend>>;
+using ShmBackends = std::vector<c10::intrusive_ptr<c10d::Backend>>;
 
 /// State that the threads share.
 struct Meeting {
@@ -35,7 +35,7 @@ class ThreadGroups {
     int index = trace_->add_group(name, ranks);
     auto group = areas_.next(ranks, name);
     if (!group) return {};
-    backends_.push_back(c10::make_intrusive<ShmBackend>(std::move(group)));
+    backends_.push_back(shm_backend(std::move(group)));
     return wrap(index);
   }
   /// The newest group, with its own trace.

@@ -11,7 +11,7 @@
 #include "runner/ledger/sqlite.hpp"
 #include "runner/sweep/sweep_lock.hpp"
 #include "tests/checkpoint/support.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/sweep/sweep_place.hpp"
 
 using namespace runner;
 using namespace runner::sweep;
@@ -20,12 +20,8 @@ using nlohmann::json;
 namespace {
 
 /// A sweep over recipes of ten steps. It is in the ledger but no trial runs yet.
-struct Begun : TemporaryFolder {
+struct Begun : testing::SweepPlace {
   explicit Begun(const std::string& keys) {
-    write_file_atomic(path / "base.toml",
-                      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 32\nn_heads = 2\nmax_seq_len = 16\n[data]\n"
-                      "format = \"text\"\ntrain = [\"text.txt\"]\n[train]\nmax_steps = 10\nglobal_batch_size = 4\n");
-    write_file_atomic(path / "text.txt", "some text");
     file = parse_sweep("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\n" + keys +
                            "\n[sweep.space]\n\"run.seed\" = { integer = [1, 1000] }\n",
                        path / "s.toml");

@@ -7,40 +7,24 @@
 #include "runner/sweep/lua_sweep.hpp"
 #include "runner/sweep/search.hpp"
 #include "runner/sweep/sweep_file.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/sweep/sweep_place.hpp"
 
 using namespace runner;
 using namespace runner::sweep;
+using namespace runner::testing;
 using Catch::Matchers::ContainsSubstring;
 using nlohmann::json;
 using Kind = Proposal::Kind;
 
 namespace {
 
-struct LuaPlace : TemporaryFolder {
-  LuaPlace() {
-    write_file_atomic(path / "base.toml",
-                      "[model]\nname = \"gpt\"\nn_layers = 1\ndim = 32\nn_heads = 2\nmax_seq_len = 16\n"
-                      "[data]\nformat = \"text\"\ntrain = [\"text.txt\"]\n[train]\nmax_steps = 10\n"
-                      "global_batch_size = 4\n");
-    write_file_atomic(path / "text.txt", "some text");
-  }
+struct LuaPlace : SweepPlace {
   SweepFile read(const std::string& text) const { return parse_sweep(text, (path / "s.lua").string()); }
   SweepFile with_run(const std::string& body, const std::string& more = "") const {
     return read("return {recipe = 'base.toml', metric = 'loss', " + more + " run = function(sweep)\n" + body +
                 "\nend}");
   }
-  /// The error of `action`, without the folder; or "nothing".
-  std::string said(const std::function<void()>& action) const {
-    try {
-      action();
-    } catch (const std::exception& error) {
-      std::string what = error.what(), folder = path.string() + "/";
-      for (size_t at; (at = what.find(folder)) != std::string::npos;) what.erase(at, folder.size());
-      return what;
-    }
-    return "";
-  }
+  std::string said(const std::function<void()>& action) const { return message_of<std::exception>(action); }
   std::string said(const std::string& text) const {
     return said([&] { check_recipes(read(text)); });
   }

@@ -3,53 +3,35 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <limits>
 #include <set>
 
-#include "runner/base/files.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
 #include "runner/selection/strategy_options.hpp"
-#include "runner/sweep/slots.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/support/refusal.hpp"
+#include "tests/sweep/sweep_place.hpp"
 
 using namespace runner;
 using namespace runner::sweep;
+using namespace runner::testing;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 using nlohmann::json;
 
 namespace {
 
-const std::string recipe_text = R"([model]
-name = "gpt"
-n_layers = 1
-dim = 32
-n_heads = 2
-max_seq_len = 16
-[data]
-format = "text"
-train = ["text.txt"]
-[train]
-max_steps = 10
-global_batch_size = 4
-)";
+const std::string of_base = "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\n";
+const std::string pbt = "method = { name = \"pbt\", interval = 5, generations = 2 }\n";
+const std::string lr_space = "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
 
-struct Place : TemporaryFolder {
-  Place() {
-    write_file_atomic(path / "base.toml", recipe_text);
-    write_file_atomic(path / "text.txt", "some text");
-  }
+struct Place : SweepPlace {
   SweepFile read(const std::string& text) const { return parse_sweep(text, (path / "s.toml").string()); }
-  /// The diagnostics of the text, without the folder.
+  /// The diagnostics of the text.
   std::string said(const std::string& text) const {
-    try {
-      check_recipes(read(text));
-    } catch (const RecipeError& error) {
-      std::string what = error.what(), folder = path.string() + "/";
-      for (size_t at; (at = what.find(folder)) != std::string::npos;) what.erase(at, folder.size());
-      return what;
-    }
-    return "";
+    return message_of<RecipeError>([&] { check_recipes(read(text)); });
   }
 };
 
@@ -106,10 +88,29 @@ TEST_CASE("values for all trials in a wrong place of a sweep file are answered w
   Place place;
   const std::string rest = "recipe = \"base.toml\"\nbudget = { trials = 2 }\n[sweep.space]\n\"run.seed\" = [1, 2]\n";
   for (const char* wrong : {"overrides = [\"train.max_steps=3\"]\n", "train = { max_steps = 3 }\n"})
-    CHECK(place.said("[sweep]\n" + std::string(wrong) + rest)
-              .find("` in [sweep]: values that all trials share are in [sweep.set]\n") != std::string::npos);
-  CHECK(place.said("[sweep]\n" + rest + "[train]\nmax_steps = 3\n")
-            .find("or in [sweep.set], as \"train.KEY\" = VALUE for all trials\n") != std::string::npos);
+    CHECK_THAT(place.said("[sweep]\n" + std::string(wrong) + rest),
+               ContainsSubstring("` in [sweep]: values that all trials share are in [sweep.set]\n"));
+  CHECK_THAT(place.said("[sweep]\n" + rest + "[train]\nmax_steps = 3\n"),
+             ContainsSubstring("or in [sweep.set], as \"train.KEY\" = VALUE for all trials\n"));
+}
+
+TEST_CASE("options of a method, budgets and stops beside their key are answered with the line that has them") {
+  Place place;
+  const auto says = [&](const std::string& lines, const std::string& wanted) {
+    CHECK_THAT(place.said("[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 2 }\n" + lines +
+                          "[sweep.space]\n\"run.seed\" = [1, 2]\n"),
+               ContainsSubstring(wanted));
+  };
+  says("method = \"asha\"\n", "; write method = { name = \"asha\", min_steps = 4 }\n");
+  says("method = \"pbt\"\npopulation = 6\n",
+       "; write method = { name = \"pbt\", population = 6, interval = 4, generations = 4 }\n");
+  for (const char* method : {"method = \"asha\"\n", "method = { name = \"asha\", reduction_factor = 3 }\n"})
+    says(std::string(method) + "min_steps = 5\n",
+         "unknown key `min_steps` in [sweep]: it is written inside another key: method = { name = \"asha\", min_steps "
+         "= 5");
+  says("gamma = 0.2\n", "inside another key: method = { name = \"tpe\", gamma = 0.2 }\n");
+  says("time = \"2h\"\n", "inside another key: budget = { time = \"2h\" }\n");
+  says("no_improvement = 3\n", "inside another key: stop = { no_improvement = 3 }\n");
 }
 
 TEST_CASE("every mistake in a sweep file is reported with its position, in one pass") {
@@ -201,21 +202,12 @@ s.toml:17:43: error: `points` is for method = "grid" only
 }
 
 TEST_CASE("a sweep in Lua that is not UTF-8 is refused with its line, because the ledger stores its text") {
-  try {
-    parse_sweep("return {\n-- caf\xe9\n}", "s.lua");
-    FAIL("must throw");
-  } catch (const Error& error) {
-    CHECK(error.code() == ExitCode::usage);
-    CHECK(std::string(error.what()) == "s.lua:2: this line is not UTF-8 text");
-  }
+  CHECK(refusal([] { parse_sweep("return {\n-- caf\xe9\n}", "s.lua"); }) == "2: s.lua:2: this line is not UTF-8 text");
 }
 
 TEST_CASE("the order of keys in `set` and in trials has no effect") {
   Place place;
-  auto sweep = place.read(R"([sweep]
-recipe = "base.toml"
-metric = "loss"
-method = "grid"
+  auto sweep = place.read(of_base + R"(method = "grid"
 set = { "model.hidden_dim" = 64, strategy.cpu_offload = true, strategy.name = "fsdp" }
 [sweep.space]
 "optimizer.lr" = [0.1]
@@ -231,10 +223,7 @@ set = { "model.hidden_dim" = 64, strategy.cpu_offload = true, strategy.name = "f
 
 TEST_CASE("the recipe of a trial as TOML is valid if `set` contains a short form") {
   Place place;
-  auto sweep = place.read(R"([sweep]
-recipe = "base.toml"
-metric = "loss"
-method = "grid"
+  auto sweep = place.read(of_base + R"(method = "grid"
 set = { optimizer = "sgd", strategy = "single" }
 [sweep.space]
 "optimizer.lr" = [0.25]
@@ -258,10 +247,7 @@ TEST_CASE("a recipe is no sweep file, which is said once") {
 
 TEST_CASE("a condition that no value of its parent meets is refused with the nearest value") {
   Place place;
-  CHECK(place.said(R"([sweep]
-recipe = "base.toml"
-metric = "loss"
-budget = { trials = 3 }
+  CHECK(place.said(of_base + R"(budget = { trials = 3 }
 [sweep.space]
 "optimizer.name" = ["adamw", "sgd"]
 "optimizer.momentum" = { uniform = [0.5, 0.9], when = { "optimizer.name" = ["sgd", "sgdd"] } }
@@ -288,10 +274,10 @@ s.toml:11:72: error: `when` of `optimizer.weight_decay`: `optimizer.lr` never ha
 s.toml:12:44: error: `when` must be { "KEY" = value } or { "KEY" = [values] }, one key, not a table
    12 | "optimizer.eps" = { choice = [0.1], when = { "optimizer.name" = [] } }
       |                                            ^~~~~~~~~~~~~~~~~~~~~~~~~)");
-  auto stepped = place.read(
-      "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 3 }\n[sweep.space]\n"
-      "\"model.dropout\" = { uniform = [0, 0.5], step = 0.1 }\n"
-      "\"model.n_heads\" = { choice = [1], when = { \"model.dropout\" = 0.3 } }\n");
+  auto stepped = place.read(of_base +
+                            "budget = { trials = 3 }\n[sweep.space]\n"
+                            "\"model.dropout\" = { uniform = [0, 0.5], step = 0.1 }\n"
+                            "\"model.n_heads\" = { choice = [1], when = { \"model.dropout\" = 0.3 } }\n");
   json third = 0.1 * 3;  // differs from 0.3 by rounding
   CHECK(stepped.space.find("model.n_heads")->when == std::vector<json>{third});
   CHECK(stepped.space.find("model.dropout")->at(0.6) == third);
@@ -299,7 +285,7 @@ s.toml:12:44: error: `when` must be { "KEY" = value } or { "KEY" = [values] }, o
 
 TEST_CASE("mistakes that depend on the recipe are reported at the parameter that causes them") {
   Place place;
-  const std::string head = "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n";
+  const std::string head = of_base + "method = \"grid\"\n";
   CHECK(place.said(head + "[sweep.space]\n\"model.n_heads\" = [2, 5]\n") ==
         "s.toml:6:1: error: trials with model.n_heads=5 would fail: n_heads = 5 does not divide dim = 32\n"
         "    6 | \"model.n_heads\" = [2, 5]\n"
@@ -315,10 +301,8 @@ TEST_CASE("mistakes that depend on the recipe are reported at the parameter that
 
 TEST_CASE("a mistake of a range is reported once, at the parameter that causes it") {
   Place place;
-  const std::string head =
-      "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nbudget = { trials = 4 }\n[sweep.space]\n";
   // The width is wrong for every learning rate.
-  auto said = place.said(head + "\"optimizer.lr\" = { log_uniform = [1e-4, 1e-2] }\n\"model.dim\" = [33, 35]\n");
+  auto said = place.said(of_base + "budget = { trials = 4 }\n" + lr_space + "\"model.dim\" = [33, 35]\n");
   CHECK(said.starts_with("s.toml:7:1: error: trials with model.dim=3"));
   CHECK(said.find("does not divide dim = 3") != std::string::npos);
   CHECK(said.find("error:", said.find("error:") + 1) == std::string::npos);
@@ -327,7 +311,7 @@ TEST_CASE("a mistake of a range is reported once, at the parameter that causes i
 TEST_CASE("integers beyond 2^53 stay exact and in their range") {
   Place place;
   const auto reads = [&](const std::string& method, const std::string& range) {
-    return place.read("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"" + method +
+    return place.read(of_base + "method = \"" + method +
                       "\"\nbudget = { trials = 60 }\n[sweep.space]\n\"run.seed\" = { integer = " + range + " }\n");
   };
   const auto values_of = [](SweepFile sweep) {
@@ -356,12 +340,10 @@ TEST_CASE("integers beyond 2^53 stay exact and in their range") {
 
 TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") {
   Place place;
-  const std::string tail = "budget = { trials = 1 }\n[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
-  auto said = place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"los\"\n" + tail);
-  CHECK(said ==
+  const std::string tail = "budget = { trials = 1 }\n" + lr_space;
+  CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"los\"\n" + tail) ==
         "s.toml:3:10: error: no trial will report a metric `los`\n    3 | metric = \"los\"\n      |          ^~~~~\n  "
-        "did "
-        "you mean `loss`?");
+        "did you mean `loss`?");
   write_file_atomic(place.path / "h.lua",
                     "return {name = 'h', options = {also = {type = 'string', default = 'x'}},\n"
                     "on_train_batch_end = function(ctx) ctx:log('norm/1', 1)\n"
@@ -373,7 +355,7 @@ TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") 
   CHECK(hooked("norm/1") == "");
   CHECK(hooked("norm/head.weight") == "");  // the name depends on the model
   CHECK(hooked("late") == "");              // logged after the last step of lua check
-  CHECK(hooked("lots").find("no trial will report a metric `lots`") != std::string::npos);
+  CHECK_THAT(hooked("lots"), ContainsSubstring("no trial will report a metric `lots`"));
 
   // A hook that computes names may log any.
   write_file_atomic(place.path / "h.lua",
@@ -387,59 +369,49 @@ TEST_CASE("a metric that no trial reports is a mistake, with the nearest name") 
 
 TEST_CASE("requirements of method and metric on the recipe are checked before anything runs") {
   Place place;
-  const std::string space = "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
-  CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\n" + space) ==
+  CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\n" + lr_space) ==
         "s.toml:1:1: error: metric = \"val_loss\" needs data.validation or data.validation_fraction in the recipe; or "
         "use metric = \"loss\"\n    1 | [sweep]\n      | ^~~~~~~");
-  CHECK(place.said("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nset = { lr_scheduler = \"cosine\" }\n"
-                   "method = { name = \"pbt\", interval = 5, generations = 2 }\n" +
-                   space) ==
+  CHECK(place.said(of_base + "set = { lr_scheduler = \"cosine\" }\n" + pbt + lr_space) ==
         "s.toml:5:10: error: pbt changes train.max_steps in each generation, and lr_scheduler.name = \"cosine\" "
-        "depends on it: use \"constant\", \"step\" or \"inverse_sqrt\"\n    5 | method = { name = \"pbt\", interval = "
-        "5, generations = 2 }\n"
-        "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
+        "depends on it: use \"constant\", \"step\" or \"inverse_sqrt\"\n    5 | " +
+            pbt + "      |          ^~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
 TEST_CASE("PBT refuses keys that make the checkpoints of its members incompatible") {
   Place place;
   auto said = [&](const std::string& parameter) {
     return place.said(
-        "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\n"
-        "set = { \"optimizer.name\" = \"sgd\", lr_scheduler = \"constant\", checkpoint.save_at_end = true }\n"
-        "method = { name = \"pbt\", interval = 5, generations = 2 }\n[sweep.space]\n" +
-        parameter + "\n");
+        of_base +
+        "set = { \"optimizer.name\" = \"sgd\", lr_scheduler = \"constant\", checkpoint.save_at_end = true }\n" + pbt +
+        "[sweep.space]\n" + parameter + "\n");
   };
-  for (const char* key : {"model.dim", "model.n_layers", "optimizer.name"}) {
-    const bool name = std::string(key) == "optimizer.name";
-    auto text = said(fmt::format("\"{}\" = {}", key, name ? "[\"sgd\", \"adamw\"]" : "[32, 64]"));
-    INFO(text);
-    CHECK(text.starts_with(
-        "s.toml:5:10: error: pbt's members continue from each other's checkpoints, which need the same model and the "
-        "same optimizer: `" +
-        std::string(key) + "` cannot be varied\n"));
-  }
+  const std::string same_model =
+      "pbt's members continue from each other's checkpoints, which need the same model and the same optimizer";
+  for (const auto& [key, values] : {std::pair<std::string, std::string>{"model.dim", "[32, 64]"},
+                                    {"model.n_layers", "[32, 64]"},
+                                    {"optimizer.name", "[\"sgd\", \"adamw\"]"}})
+    CHECK_THAT(said("\"" + key + "\" = " + values),
+               StartsWith("s.toml:5:10: error: " + same_model + ": `" + key + "` cannot be varied\n"));
   for (const char* parameter :
        {"\"run.seed\" = [1, 2]", "\"data.seq_len\" = [8, 16]", "\"data.shuffle\" = [true, false]"})
-    CHECK(said(parameter).find("and this key changes the meaning of their position in the data: `") !=
-          std::string::npos);
-  CHECK(said("\"optimizer.momentum\" = { uniform = [0, 0.9] }").find("its range must begin above 0") !=
-        std::string::npos);
+    CHECK_THAT(said(parameter), ContainsSubstring("and this key changes the meaning of their position in the data: `"));
+  CHECK_THAT(said("\"optimizer.momentum\" = { uniform = [0, 0.9] }"),
+             ContainsSubstring("its range must begin above 0"));
   CHECK(said("\"optimizer.momentum\" = { uniform = [0.5, 0.9] }") == "");
 }
 
 TEST_CASE("ASHA is refused if its metric comes too late") {
   Place place;
-  const std::string sweep =
-      "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\nmethod = { name = \"asha\", min_steps "
-      "= 2 }\nset = { data.validation_fraction = 0.5, train.val_check_interval = INTERVAL }\n"
-      "[sweep.space]\n\"optimizer.lr\" = { uniform = [0.1, 0.2] }\n";
-  auto with = [&](const std::string& interval) {
-    auto text = sweep;
-    return place.said(text.replace(text.find("INTERVAL"), 8, interval));
+  const auto with = [&](const std::string& interval) {
+    return place.said(
+        "[sweep]\nrecipe = \"base.toml\"\nbudget = { trials = 1 }\nmethod = { name = \"asha\", min_steps = 2 }\nset = "
+        "{ data.validation_fraction = 0.5, train.val_check_interval = " +
+        interval + " }\n" + lr_space);
   };
-  CHECK(
-      with("3").starts_with("s.toml:4:10: error: asha first decides at step 2, and val_loss comes every 3 steps: set "
-                            "train.val_check_interval = 2\n"));
+  CHECK_THAT(with("3"),
+             StartsWith("s.toml:4:10: error: asha first decides at step 2, and val_loss comes every 3 steps: set "
+                        "train.val_check_interval = 2\n"));
   CHECK(with("2") == "");
 }
 
@@ -456,90 +428,17 @@ TEST_CASE("shipped sweeps can be read, and their recipes are correct") {
   CHECK(count == 6);
 }
 
-TEST_CASE("device slots of free GPUs are groups of free ones, and all GPUs are one slot") {
-  Facts facts;
-  facts.cuda_module = true;
-  for (int i = 0; i < 6; ++i)
-    facts.devices.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0, i == 1 ? 1 : 0});
-  Recipe recipe = parse_recipe(recipe_text, "base.toml", {"devices=\"free:2\""});
-  auto slots = device_slots(recipe, facts, {});
-  REQUIRE(slots.size() == 2);
-  CHECK(slots[0].name == "cuda:0,2");
-  CHECK(slots[1].environment.at("CUDA_VISIBLE_DEVICES") == "3,4");
-  CHECK(slots[1].overrides == std::vector<std::string>{"devices.devices=2"});
-  try {
-    device_slots(recipe, facts, 3);
-    FAIL("no refusal");
-  } catch (const Error& error) {
-    CHECK(std::string(error.what())
-              .starts_with("parallel = 3 trials with 2 CUDA devices each need 6, and there are 5 free: "));
-  }
-  recipe.devices.devices = {DeviceRequest::Kind::count, -1, {}};
-  slots = device_slots(recipe, facts, {});
-  REQUIRE(slots.size() == 1);
-  CHECK(slots[0].name == "cuda:0,1,2,3,4,5");
-  CHECK(slots[0].overrides.empty());
-  CHECK_THROWS_AS(device_slots(recipe, facts, 2), Error);
-}
-
-TEST_CASE("a trial gets the devices that the mesh of its recipe needs") {
-  Facts facts;
-  facts.cores = 8;
-  Recipe recipe = parse_recipe(recipe_text, "base.toml", {"devices.mesh={tensor=2}"});
-  CHECK(device_slots(recipe, facts, {}).size() == 4);
-  facts.cuda_module = true;
-  for (int i = 0; i < 4; ++i) facts.devices.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
-  const auto pairs = device_slots(recipe, facts, {});
-  REQUIRE(pairs.size() == 2);
-  CHECK(pairs[1].name == "cuda:2,3");
-  recipe.devices.mesh->shard = 2;
-  const auto all = device_slots(recipe, facts, {});
-  REQUIRE(all.size() == 1);
-  CHECK(all[0].name == "cuda:0,1,2,3");
-}
-
-TEST_CASE("device slots are groups of GPUs or of cores") {
-  Facts facts;
-  facts.cores = 8;
-  Recipe recipe = parse_recipe(recipe_text, "base.toml");
-  CHECK(device_slots(recipe, facts, {}).size() == 8);
-  auto slots = device_slots(recipe, facts, 2);
-  REQUIRE(slots.size() == 2);
-  CHECK(slots[1].name == "cpu:1");
-  CHECK(slots[1].overrides == std::vector<std::string>{"devices.threads_per_rank=4"});
-  CHECK(device_slots(recipe, facts, 1)[0].overrides.empty());
-  facts.cuda_module = true;
-  for (int i = 0; i < 4; ++i) facts.devices.push_back({i, "NVIDIA H100", int64_t{80} << 30, int64_t{79} << 30, 9, 0});
-  slots = device_slots(recipe, facts, {});
-  REQUIRE(slots.size() == 4);
-  CHECK(slots[2].environment.at("CUDA_VISIBLE_DEVICES") == "2");
-  slots = device_slots(recipe, facts, 2);
-  CHECK(slots[1].name == "cuda:2,3");
-  recipe.devices.devices = {DeviceRequest::Kind::count, 3, {}};
-  CHECK(device_slots(recipe, facts, {}).size() == 1);
-  try {
-    device_slots(recipe, facts, 2);
-    FAIL("no refusal");
-  } catch (const Error& error) {
-    CHECK(std::string(error.what())
-              .starts_with("parallel = 2 trials with 3 CUDA devices each need 6, and there are 4: "));
-  }
-}
-
 TEST_CASE("an unknown method is the only mistake of a sweep without a budget") {
   Place place;
-  const std::string wrong = place.said(
-      "[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"bayes\"\n[sweep.space]\n\"optimizer.lr\" = "
-      "[0.1]\n");
-  CHECK(wrong.find("there is no method \"bayes\"") != std::string::npos);
-  CHECK(wrong.find("needs an end") == std::string::npos);
+  CHECK_THAT(place.said(of_base + "method = \"bayes\"\n[sweep.space]\n\"optimizer.lr\" = [0.1]\n"),
+             ContainsSubstring("there is no method \"bayes\"") && !ContainsSubstring("needs an end"));
 }
 
 TEST_CASE("a budget that leaves out points of a grid gives a note") {
   Place place;
   auto note = [&](const std::string& budget) {
-    return budget_note(place.read("[sweep]\nrecipe = \"base.toml\"\nmetric = \"loss\"\nmethod = \"grid\"\n" + budget +
-                                  "[sweep.space]\n\"optimizer.lr\" = [0.1, 0.2, 0.3]\n"));
+    return budget_note(
+        place.read(of_base + "method = \"grid\"\n" + budget + "[sweep.space]\n\"optimizer.lr\" = [0.1, 0.2, 0.3]\n"));
   };
   CHECK(note("budget = { trials = 1 }\n") == "budget = { trials = 1 } leaves out 2 of the 3 trials of method grid");
   CHECK(note("budget = { trials = 3 }\n").empty());

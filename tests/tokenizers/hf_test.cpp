@@ -8,8 +8,7 @@
 #include "runner/base/files.hpp"
 #include "runner/base/limits.hpp"
 #include "runner/base/xxh3.hpp"
-#include "runner/tokenizers/sentencepiece.hpp"
-#include "runner/tokenizers/tiktoken.hpp"
+#include "runner/tokenizers/hf_tokenizer.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/trained_bpe.hpp"
 
@@ -87,7 +86,7 @@ TEST_CASE("a tokenizer.json is opened with its special tokens") {
   CHECK(tokenizer->encode("ab a<s>b c") == Ids{4, 3, 1, 5, 2, 3, 0});
   CHECK(tokenizer->encode("ab", true) == Ids{5, 4});
   CHECK(tokenizer->encode_with_offsets("a é</s>b", true) ==
-        std::vector<Token>{{5, 0, 0}, {1, 0, 1}, {3, 1, 2}, {0, 2, 4}, {6, 4, 8}, {2, 8, 9}});
+        std::vector<Token>{{5, 0, 0, true}, {1, 0, 1}, {3, 1, 2}, {0, 2, 4}, {6, 4, 8}, {2, 8, 9}});
   CHECK(tokenizer->decode(Ids{5, 4, 3, 1, 6}) == "<s>ab a</s>");
   CHECK(tokenizer->decode(Ids{5, 4, 3, 1, 6}, true) == "ab a");
   CHECK(tokenizer->token_to_id("ab") == 4);
@@ -197,6 +196,12 @@ TEST_CASE("mistakes in tokenizer.json are named with their place") {
         "/post_processor/special_tokens: `<t>` is missing; did you mean `<s>`?");
   CHECK(mistake({{"decoder", {{"type", "Strip"}, {"content", "ab"}, {"start", 1}, {"stop", 0}}}}) ==
         "/decoder/content: \"ab\" instead of one character");
+  const std::string shortened = std::string(80, 'x') + "...", long_text(1 << 20, 'x');
+  CHECK(mistake({{"model", {{"merges", {long_text}}}}}) ==
+        "/model/merges/0: \"" + shortened + "\" instead of two tokens with a space between them");
+  CHECK(mistake({{"model", {{"merges", {"a " + long_text}}}}}) ==
+        "/model/merges/0: the token \"" + shortened + "\" is not in the vocabulary");
+  CHECK(mistake({{"model", {{"type", long_text}}}}).size() < 400);
   CHECK_THAT(message_of([&] { HfTokenizer{place.write("broken.json", "{\n  \"model\": [1,}\n")}; }),
              ContainsSubstring("broken.json:2:15: this is not JSON: "));
 }
@@ -310,7 +315,7 @@ TEST_CASE("a SentencePiece model whose character map leads out of it is refused"
     std::string map("\0\x04\0\0", 4);
     map.append(reinterpret_cast<const char*>(units.data()), 4 * units.size()).append(texts);
     const auto file = place.write("tokenizer.model", model + field('\x1a', field('\x12', map)));
-    return message_of([&] { (void)SentencePieceTokenizer(file).encode("a"); });
+    return message_of([&] { (void)open_sentencepiece(file)->encode("a"); });
   };
   const uint32_t sound = 0x61 | 0x100 | (0x60 << 10), far = 0x61 | 0x100 | (0x1fffff << 10) | (1 << 9);
   CHECK(with_map(sound, 0, std::string("b\0", 2)).empty());

@@ -260,7 +260,9 @@ def main():
         (folder / name).mkdir(parents=True, exist_ok=True)
         tokenizer.save(str(folder / name / "tokenizer.json"))
         source = random.Random(f"{name} 1")
-        write_cases(Tokenizer.from_file(str(folder / name / "tokenizer.json")), folder / name / "cases.jsonl", (random_text(source, groups) for _ in range(count)))
+        # The runner's places are those before trimming.
+        untrimmed = (folder / name / "tokenizer.json").read_text().replace('"trim_offsets": true', '"trim_offsets": false')
+        write_cases(Tokenizer.from_str(untrimmed), folder / name / "cases.jsonl", (random_text(source, groups) for _ in range(count)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "strategies/contract/nonfinite.hpp"
+#include "strategies/contract/failure.hpp"
 
 using namespace runner;
 using nlohmann::json;

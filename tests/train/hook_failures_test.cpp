@@ -15,7 +15,7 @@ TEST_CASE("a hook that fails on one rank fails on all; when it is disabled, trai
       if ctx.step == 2 and ctx.world.rank == 0 then error("broken") end
       ctx:log("mean", ctx.world:all_reduce(ctx.step, "mean"))
     end})";
-  auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"});
+  auto form = GENERATE(HookedForm{2, "ddp"}, HookedForm{2, "fsdp"});
   HookedRun run(form, hook), plain(form, "");
   run.go();
   for (const auto& failure : run.failures)
@@ -35,7 +35,7 @@ TEST_CASE("a hook that fails on one rank fails on all; when it is disabled, trai
 TEST_CASE("a hook that fails after it changed parameters or gradients ends the training in any case") {
   auto change = GENERATE(as<std::string>(), "on_train_batch_end = function(ctx) ctx:parameter(name):scale_(0.5)",
                          "on_before_optimizer_step = function(ctx) ctx:gradient(name):scale_(0.5)");
-  auto form = GENERATE(Form{1, "single"}, Form{2, "ddp"});
+  auto form = GENERATE(HookedForm{1, "single"}, HookedForm{2, "ddp"});
   INFO(change << " " << name_of(form));
   HookedRun run(form, "local name = 'embedding.tokens.weight'\nreturn {" + change +
                           " if ctx.step > 0 and ctx.world.rank == ctx.world.size - 1 then error('broken') end end}");

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "runner/lua/shipped.hpp"
-#include "runner/lua/strategy_names.hpp"
+#include "runner/lua/strategy_file.hpp"
 #include "runner/train/strategies/script.hpp"
 #include "tests/support/measured_memory.hpp"
 #include "tests/support/script_comparison.hpp"

@@ -55,7 +55,7 @@ const std::vector<std::string> fine = {"", ""};
 }  // namespace
 
 TEST_CASE("ema: validation uses the average of the weights, and training does not change") {
-  auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"}, Form{2, "zero", {{"stage", 3}}});
+  auto form = GENERATE(HookedForm{2, "ddp"}, HookedForm{2, "fsdp"}, HookedForm{2, "zero", {{"stage", 3}}});
   INFO(name_of(form));
   HookedRun run(form, ""), plain(form, "");
   run.use("ema", {{"decay", 0.5}, {"warm_up", false}, {"start_step", 2}});
@@ -81,7 +81,7 @@ TEST_CASE("ema: validation uses the average of the weights, and training does no
 }
 
 TEST_CASE("ema: a resumed run has the same average bit for bit, also under another strategy") {
-  auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"});
+  auto form = GENERATE(HookedForm{2, "ddp"}, HookedForm{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, "");
   run.use("ema", {{"decay", 0.9}});
@@ -94,7 +94,7 @@ TEST_CASE("ema: a resumed run has the same average bit for bit, also under anoth
   REQUIRE(run.failures == fine);
   for (const auto& [name, average] : averages) CHECK(torch::equal(run.tensor(5, "hook/ema/average/" + name), average));
   CHECK(validations(run) == std::vector<double>(losses.begin() + 2, losses.end()));
-  auto other = GENERATE(Form{1, "single"}, Form{3, "zero", {{"stage", 1}}}, Form{3, "fsdp"});
+  auto other = GENERATE(HookedForm{1, "single"}, HookedForm{3, "zero", {{"stage", 1}}}, HookedForm{3, "fsdp"});
   INFO("taken over by " << name_of(other));
   run.tiny.world_size = other.world_size;
   run.tiny.strategy = other.strategy;
@@ -108,7 +108,7 @@ TEST_CASE("ema: a resumed run has the same average bit for bit, also under anoth
 }
 
 TEST_CASE("after a stopped validation, or one with a failing hook, training has its weights again") {
-  auto form = GENERATE(Form{1, "single"}, Form{2, "fsdp"});
+  auto form = GENERATE(HookedForm{1, "single"}, HookedForm{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, ""), plain(form, "");
   run.use("ema");
@@ -134,7 +134,7 @@ TEST_CASE("after a stopped validation, or one with a failing hook, training has 
 }
 
 TEST_CASE("swa: uses its learning rate from its start on, and ends with the mean of the weights") {
-  auto form = GENERATE(Form{2, "ddp"}, Form{2, "fsdp"});
+  auto form = GENERATE(HookedForm{2, "ddp"}, HookedForm{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, ""), longer(form, "");
   run.use("swa", {{"start", 0.5}, {"lr", 0.05}});
@@ -296,7 +296,7 @@ TEST_CASE("a token is drawn by the probabilities of the most likely ones") {
 TEST_CASE("sample_generation: the text is equal under every strategy, in event and file, and depends on the seed") {
   auto form = GENERATE(from_range(forms));
   INFO(name_of(form));
-  auto samples = [](const Form& form, int64_t seed) {
+  auto samples = [](const HookedForm& form, int64_t seed) {
     HookedRun run(form, "");
     run.tiny.vocab = 256;
     run.recipe.data.tokenizer = "bytes";

@@ -86,7 +86,7 @@ TEST_CASE("the first steps of a group that thaws under Adam are as large as Adam
 }
 
 TEST_CASE("frozen parameters do not change until they thaw") {
-  auto form = GENERATE(Form{1, "single"}, Form{2, "ddp"}, Form{2, "fsdp"});
+  auto form = GENERATE(HookedForm{1, "single"}, HookedForm{2, "ddp"}, HookedForm{2, "fsdp"});
   INFO(name_of(form));
   HookedRun run(form, R"(
     local first

@@ -86,6 +86,9 @@ TEST_CASE("changes and reading need the token") {
     CHECK(status(shown.reading_refusal(wrong)) == 200);
     CHECK(status(shown.writing_refusal(wrong)) == 403);
   }
+  const auto told = [&](const char* token) { return guard.reading_refusal(with({{"x-runner-token", token}}))->body; };
+  CHECK(told("").find("this needs the token of the address") != std::string::npos);
+  CHECK(told("other").find("the token is wrong: ") != std::string::npos);
   CHECK(status(guard.writing_refusal(with({}))) == 403);
   CHECK(status(guard.reading_refusal(with({}))) == 403);
   // An EventSource cannot set headers; no other address takes the token there.

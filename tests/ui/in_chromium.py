@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 import demo_ledger
 from browser import Browser, find_chromium
@@ -18,6 +19,7 @@ RUNNER = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 # What each view shows when it is ready.
 READY = {
     "runs": ("/", "document.querySelectorAll('.runs-table tr[data-id]').length > 5 && document.querySelector('.spark path')"),
+    "groups": ("/?group=strategy", "document.querySelectorAll('.groups-table tbody tr').length > 1"),
     "compare": ("/compare?filter=limit:5", "document.querySelectorAll('.chart canvas').length >= 2 && document.querySelectorAll('td.best').length > 0"),
     "compare_many": ("/compare?filter=archived:any&smoothing=0.6", "document.querySelectorAll('.chart canvas').length >= 2 && document.querySelectorAll('td.best').length > 0"),
     "run": ("/run/{run}", "document.querySelectorAll('.chart canvas').length >= 4 && document.querySelector('.timeline .tick')"),
@@ -33,6 +35,9 @@ READY = {
     "sweeps": ("/sweep", "document.querySelectorAll('tbody tr').length == 1"),
     "sweep": ("/sweep/{sweep}", "document.querySelectorAll('.chart canvas').length == 2 && document.querySelectorAll('.share i').length > 2"),
 }
+
+# JavaScript that chooses a value of the selection with a label: CHOOSE.format(label, value).
+CHOOSE = "(() => {{ const e = document.querySelector('select[aria-label=\"{}\"]'); e.value = '{}'; e.dispatchEvent(new Event('change')); }})()"
 
 
 @unittest.skipUnless(find_chromium(), "Chromium is not installed (scripts/setup --tests)")
@@ -58,19 +63,21 @@ class InChromium(unittest.TestCase):
         cls.server.stop()
         cls.folder.cleanup()
 
-    def page(self, path="/", write=False, **shape):
-        return self.page_of(self.server, path, write, **shape)
+    def page(self, path="/", until=None, **options):
+        return self.page_of(self.server, path, until, **options)
 
-    def page_of(self, server, path="/", write=False, **shape):
+    def page_of(self, server, path="/", until=None, write=False, **shape):
+        """The page after the condition `until` has become true."""
         page = self.browser.page(**shape)
         self.addCleanup(page.close)
         page.open(server.url + path + (f"#token={server.token}" if write else ""))
+        if until:
+            page.wait(until)
         return page
 
     def view(self, name, **shape):
         path, ready = READY[name]
-        page = self.page(path.format(**self.names), **shape)
-        page.wait(ready)
+        page = self.page(path.format(**self.names), ready, **shape)
         page.settle(0.4)
         return page
 
@@ -98,6 +105,11 @@ class InChromium(unittest.TestCase):
     def table(self, page, title):
         """The rows of the chart's CSV."""
         return list(csv.reader(io.StringIO(self.export(page, title, "csv").decode())))
+
+    def texts(self, page, title):
+        """The texts of the chart's SVG."""
+        svg = xml.etree.ElementTree.fromstring(self.export(page, title, "svg"))
+        return ["".join(one.itertext()) for one in svg.iter() if one.tag.endswith("text")]
 
     def assert_clean(self, page):
         self.assertEqual(page.problems, [])

@@ -55,6 +55,25 @@ class Use(InChromium):
         page.wait("!document.querySelector('.filter-error').hidden && document.querySelector('.filter-error mark').innerText == 'fast'")
         self.assertEqual([one for one in page.problems if "400" not in one], [])
 
+    def test_runs_are_grouped_and_a_group_is_opened(self):
+        page = self.view("runs")
+        page.run("[...document.querySelectorAll('.head button')].find((e) => e.innerText == 'Group').click()")
+        page.wait("document.querySelector('.popover input[type=search]')")
+        page.type("strateg")
+        page.run("[...document.querySelectorAll('.popover button')].find((e) => e.innerText == 'strategy').click()")
+        page.wait("location.search.includes('group=strategy') && document.querySelectorAll('.groups-table tbody tr').length > 1")
+        name, runs = page.run("(() => { const cells = document.querySelector('.groups-table tbody tr').cells; return [cells[0].innerText, Number(cells[1].innerText)]; })()")
+        page.click(".groups-table tbody a")
+        page.wait(f"!location.search.includes('group=') && location.search.includes('strategy') && document.querySelector('h1').innerText == 'Runs {runs}'")
+        self.assert_clean(page)
+        page.run("history.back()")
+        page.wait("document.querySelectorAll('.groups-table tbody tr').length > 1")
+        page.run("[...document.querySelectorAll('.head button')].find((e) => e.innerText == 'Grouped by strategy').click()")
+        page.wait("document.querySelector('.popover button')")
+        page.run("[...document.querySelectorAll('.popover button')].find((e) => e.innerText == 'Single runs').click()")
+        page.wait("document.querySelectorAll('.runs-table tr[data-id]').length > 5")
+        self.assert_clean(page)
+
     def test_columns_are_kept_in_the_address(self):
         page = self.view("runs")
         page.click(".head button")
@@ -309,6 +328,23 @@ class Use(InChromium):
             page = self.page_of(server, path + "#token=" + "0" * 32)
             page.wait("document.querySelector('#toasts').innerText == 'The token in this address is refused. runner ui prints the right address.'")
             page.wait(f"document.querySelector('#live').innerText.includes('read only') && document.querySelector('.headline') && !{writes}")
+
+    def test_a_page_without_a_token_says_so_and_takes_the_address_with_one(self):
+        def shows(word):
+            return f"document.querySelector('#live').innerText == '{word}' && document.querySelector('#away').hidden"
+
+        live = shows("live") + " && document.querySelectorAll('tr[data-id]').length > 5"
+        with Server(RUNNER, self.home) as server:
+            page = self.page_of(server, "/", "document.body.innerText.includes('this needs the token')")
+            page.settle(2.5)
+            self.assertTrue(page.run(shows("no token")), "the server does answer")
+            page.run(f"location.hash = 'token={server.token}'")  # as when the address is pasted into the same tab
+            page.wait(live)
+            self.assertEqual(page.run("location.hash"), "")
+        with Server(RUNNER, self.home, "--port", str(server.port)) as server:  # started anew, with another token
+            page.wait(shows("no token"), 30)
+            self.page_of(server, "/", live, write=True)
+            page.wait(live, 30)
 
     def test_log_search(self):
         page = self.view("logs")

@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import urllib.error
 import urllib.parse
@@ -60,6 +61,15 @@ class Server:
         if status != 200:
             raise AssertionError(f"{path}: {status} {answer}")
         return answer
+
+    def ledger(self):
+        """A connection to its ledger, which commits at the end of a `with`."""
+        return sqlite3.connect(os.path.join(self.home, "ledger.db"))
+
+    def sql(self, statement, *values):
+        """The rows of one statement in its ledger."""
+        with self.ledger() as database:
+            return database.execute(statement, values).fetchall()
 
     def status_of(self, name):
         """A value of /proc/PID/status, e.g. VmRSS in kB, Threads."""

@@ -33,7 +33,7 @@ int64_t parameters_of(const TinyRun& run) { return tiny_spec(run).parameter_coun
 /// Inputs and targets of a micro-batch.
 int64_t field_bytes(const TinyRun& run) { return 4 * run.seq_len * 2 * 8; }
 
-constexpr int64_t numbers = 1024;  ///< bytes: more than those of the scalars and of the table of results
+constexpr int64_t numbers_each = 1024;  ///< bytes: more than those of the scalars and of the table of results
 
 }  // namespace
 
@@ -46,7 +46,7 @@ TEST_CASE("parameters and states of xla_fsdp are one part in N on each device, a
     CHECK(account.program == "step");
     const int64_t arrays = 3 * 4 * parameters_of(run) / devices, rest = account.bytes - account.temporary - arrays;
     CHECK(rest >= field_bytes(run));
-    CHECK(rest < field_bytes(run) + numbers);
+    CHECK(rest < field_bytes(run) + numbers_each);
   }
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("a replica has all parameters and states on each device", "[xla][accou
   const auto account = account_of(run);
   const int64_t rest = account.bytes - account.temporary - 3 * 4 * parameters_of(run);
   CHECK(rest >= field_bytes(run));
-  CHECK(rest < field_bytes(run) + numbers);
+  CHECK(rest < field_bytes(run) + numbers_each);
 }
 
 TEST_CASE("with micro-batches, the summed gradients are counted, and the state that a micro-batch does not read",
@@ -65,7 +65,7 @@ TEST_CASE("with micro-batches, the summed gradients are counted, and the state t
   const int64_t rest = account.bytes - account.temporary - 4 * 4 * parameters_of(run);
   INFO(account.program);
   CHECK(rest >= field_bytes(run));
-  CHECK(rest < field_bytes(run) + numbers);
+  CHECK(rest < field_bytes(run) + numbers_each);
 }
 
 TEST_CASE("the plug-in for CPUs keeps what is to be gathered or computed again, as a note says", "[xla][account]") {

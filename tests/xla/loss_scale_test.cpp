@@ -3,7 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 
-#include "strategies/contract/nonfinite.hpp"
+#include "strategies/contract/failure.hpp"
 #include "tests/support/tiny_training.hpp"
 
 namespace runner::testing {

@@ -54,7 +54,7 @@ Operands named(const Tensors& all) {
 /// Numbers in bfloat16 are rounded by up to 2^-8, and the gradient of an operand with several uses is rounded after each addition.
 constexpr double float64_tolerance = 1e-12, float32_tolerance = 4e-6, bfloat16_tolerance = 0x1p-6;
 
-std::string numbers(const torch::Tensor& values) {
+std::string text_of_values(const torch::Tensor& values) {
   const auto all = values.to(torch::kInt64).contiguous();
   return fmt::format("{}", std::span(all.data_ptr<int64_t>(), static_cast<size_t>(all.numel())));
 }
@@ -72,7 +72,7 @@ std::string difference(const torch::Tensor& found, const Expected& expected, dou
                        fmt::join(found.sizes(), ", "), toString(value.scalar_type()), fmt::join(value.sizes(), ", "));
   if (value.numel() == 0) return "";
   if (!value.is_floating_point())
-    return found.equal(value) ? "" : fmt::format("{} instead of {}", numbers(found), numbers(value));
+    return found.equal(value) ? "" : fmt::format("{} instead of {}", text_of_values(found), text_of_values(value));
   if (value.scalar_type() == torch::kFloat32) tolerance = std::max(tolerance, float32_tolerance);
   if (value.scalar_type() == torch::kBFloat16) tolerance = std::max(tolerance, bfloat16_tolerance);
   const auto flat = [](const torch::Tensor& all) { return all.to(torch::kFloat64).contiguous().view(-1); };

@@ -1,5 +1,5 @@
-// The programs of this test program are compiled with XLA's optimizations, but without those of LLVM, which takes half of the time. Tests in
-// tests/pjrt and tests/commands run programs with all of them.
+// The programs of this test program are compiled with XLA's optimizations, but without those of LLVM, which takes half
+// of the time. Tests in tests/pjrt and tests/commands run programs with all of them.
 #include <cstdlib>
 
 namespace {

@@ -15,7 +15,7 @@ namespace {
 using Catch::Matchers::ContainsSubstring;
 using Catch::Matchers::MessageMatches;
 
-torch::Tensor numbers(std::vector<int64_t> shape) {
+torch::Tensor counted_values(std::vector<int64_t> shape) {
   return torch::arange(c10::multiply_integers(shape), torch::kFloat64).view(shape) / 8 - 1;
 }
 
@@ -30,7 +30,7 @@ void check_same(const TensorFunction& function, const Tensors& inputs) {
 }
 
 void check_refused(const TensorFunction& function, const std::string& reason) {
-  CHECK_THROWS_MATCHES(traced_text(function, {numbers({3, 4})}), Error, MessageMatches(ContainsSubstring(reason)));
+  CHECK_THROWS_MATCHES(traced_text(function, {counted_values({3, 4})}), Error, MessageMatches(ContainsSubstring(reason)));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ TEST_CASE("what is written to a tensor is read through its views, and the other 
         e.index_put_({in[0].gt(0)}, in[0].new_full({}, 2));
         return {a, part, turned, between, again, b, c, d, alias, e.view({4, 3})};
       },
-      {numbers({3, 4})});
+      {counted_values({3, 4})});
 }
 
 TEST_CASE("a slice whose step does not divide its dimension is read and written", "[xla][trace]") {
@@ -66,7 +66,7 @@ TEST_CASE("a slice whose step does not divide its dimension is read and written"
         a.slice(0, 1, 3, 3).add_(1);
         return {a, in[0].slice(1, 0, 5, 2), in[0].slice(1, 1, 5, 3), in[0].slice(0, 0, 3, 2).slice(1, 0, 5, 4)};
       },
-      {numbers({3, 5})});
+      {counted_values({3, 5})});
 }
 
 TEST_CASE("results may have memory of another size or order", "[xla][trace]") {
@@ -79,11 +79,11 @@ TEST_CASE("results may have memory of another size or order", "[xla][trace]") {
         auto expanded = in[0].new_full({1}, 3).expand({3, 4}) * in[0];
         return {grown, strided, expanded, in[0].t().contiguous(), in[0].t().clone().reshape({2, 6})};
       },
-      {numbers({3, 4})});
+      {counted_values({3, 4})});
 }
 
 TEST_CASE("tensors with values are constants of the program", "[xla][trace]") {
-  const auto table = numbers({3, 4}).to(torch::kFloat32), places = torch::tensor({2, 0}, torch::kInt64);
+  const auto table = counted_values({3, 4}).to(torch::kFloat32), places = torch::tensor({2, 0}, torch::kInt64);
   const auto large = torch::tensor(int64_t{9007199254740993}, torch::kInt64);
   torch::Tensor kept;
   check_same(
@@ -100,12 +100,12 @@ TEST_CASE("tensors with values are constants of the program", "[xla][trace]") {
                 large.to(in[0].device()),
                 at::where(in[0].gt(0), in[0], torch::scalar_tensor(2.5, torch::kFloat64))};
       },
-      {numbers({3, 4})});
+      {counted_values({3, 4})});
 }
 
 TEST_CASE("a table that a model keeps is used by later traces", "[xla][trace]") {
   xla::Constants constants;
-  const auto values = numbers({3, 4});
+  const auto values = counted_values({3, 4});
   torch::Tensor table;
   for (int i = 0; i < 2; ++i) {
     pjrt::ModuleText text(1);

@@ -1,13 +1,12 @@
-#include "runner/data/plugin/dataset.hpp"
-
+// The samples of a plug-in: rows of fields with fixed types and shapes.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
+#include "runner/data/order.hpp"
 #include "runner/data/plugin/source.hpp"
-#include "runner/data/random_split.hpp"
 #include "runner/data/source_files.hpp"
 #include "strategies/engine/row_batch.hpp"
 
@@ -16,7 +15,7 @@ namespace runner {
 namespace {
 
 /// The samples of one path.
-struct Part {
+struct PluginPart {
   int64_t first = 0, count = 0;       ///< in the numbers of all paths
   std::vector<int32_t> weights = {};  ///< empty: the usual one
 };
@@ -90,7 +89,7 @@ class PluginDataset final : public Dataset {
   };
   Place find(int64_t sample) const {
     const int64_t index = samples_.at(static_cast<size_t>(sample));
-    const auto behind = std::ranges::upper_bound(parts_, index, {}, &Part::first);
+    const auto behind = std::ranges::upper_bound(parts_, index, {}, &PluginPart::first);
     const auto part = static_cast<size_t>(behind - parts_.begin()) - 1;
     return {part, index - parts_[part].first};
   }
@@ -150,7 +149,7 @@ class PluginDataset final : public Dataset {
   std::vector<size_t> places_ =
       {};  ///< of each field in a batch: first what a model reads, then its targets, then others
   std::vector<int64_t> classes_ = {};
-  std::vector<Part> parts_ = {};
+  std::vector<PluginPart> parts_ = {};
   std::vector<int64_t> samples_ = {};   ///< of the split, in the numbers of all paths
   std::optional<size_t> counted_ = {};  ///< the field whose elements count in the loss
 };

@@ -36,4 +36,8 @@ inline constexpr const char* plugin_process_argument = "--serve-data-plugin";
 bool send_all(int socket, const void* bytes, size_t count);
 bool receive_all(int socket, void* bytes, size_t count);
 
+/// Runs a data plug-in in this process, so a plug-in that crashes ends no other one. Answers the questions on plugin_socket until its other
+/// side is closed. Returns the exit status.
+int serve_data_plugin();
+
 }  // namespace runner

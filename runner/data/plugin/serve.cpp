@@ -1,10 +1,11 @@
-#include "runner/data/plugin/serve.hpp"
+#include "runner/data/plugin/messages.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,6 @@
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/data/plugin/data_plugin.h"
-#include "runner/data/plugin/messages.hpp"
 
 namespace runner {
 
@@ -145,13 +145,19 @@ class Opened {
             {"weighs", library_->weight != nullptr}};
   }
 
-  /// Records from `begin` until about a mebibyte, or to `end`.
+  /// Records from `begin` until about a mebibyte, to `end`, or to one that cannot be read. Throws if that is the first.
   std::string records(int64_t begin, int64_t end, volatile int64_t* progress) {
     constexpr size_t enough = 1 << 20;
     std::string answer;
     for (int64_t index = begin; index < end && (index == begin || answer.size() < enough); ++index) {
       *progress = index;
-      const auto size = static_cast<uint64_t>(record(index));
+      uint64_t size = 0;
+      try {
+        size = static_cast<uint64_t>(record(index));
+      } catch (const std::exception&) {
+        if (answer.empty()) throw;
+        break;
+      }
       answer.append(reinterpret_cast<const char*>(&size), sizeof size);
       answer.append(memory_.data(), size);
     }
@@ -347,6 +353,30 @@ int serve_data_plugin() {
   std::thread(end_with, socket).detach();
   Server(socket, static_cast<volatile int64_t*>(shared)).run();
   return 0;
+}
+
+bool send_all(int socket, const void* bytes, size_t count) {
+  const auto* next = static_cast<const char*>(bytes);
+  while (count > 0) {
+    const ssize_t n = ::send(socket, next, count, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    next += n;
+    count -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+bool receive_all(int socket, void* bytes, size_t count) {
+  auto* next = static_cast<char*>(bytes);
+  while (count > 0) {
+    const ssize_t n = ::recv(socket, next, count, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    next += n;
+    count -= static_cast<size_t>(n);
+  }
+  return true;
 }
 
 }  // namespace runner

@@ -128,8 +128,11 @@ std::string PluginProcess::ask(PluginQuestion question, const std::string& more)
   if (!receive_all(socket_.get(), answer.data(), answer.size())) fail();
   if (!head.failed) return answer;
   if (answer.starts_with("data.plugin") || answer.starts_with("data.options")) throw usage_error("{}", answer);
-  throw usage_error("data.plugin: {}: the plug-in {} {}", doing(question),
-                    fs::path(start_.at("library").get<std::string>()).filename().string(), "failed: " + answer);
+  const auto message = fmt::format("data.plugin: {}: the plug-in {} failed: {}", doing(question),
+                                   fs::path(start_.at("library").get<std::string>()).filename().string(), answer);
+  if (question.kind == PluginQuestion::Kind::records && *progress_ == question.begin)
+    throw RecordFault(ExitCode::usage, message);
+  throw usage_error("{}", message);
 }
 
 void PluginProcess::fail() {

@@ -1,4 +1,4 @@
-#include "runner/models/decoder/hf_families.hpp"
+#include "runner/models/decoder/hf_config.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "runner/models/family_modules.hpp"
+#include "runner/models/module.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,6 @@
 #include "runner/models/key_value_cache.hpp"
 #include "runner/models/layers.hpp"
 #include "runner/models/stream.hpp"
-#include "runner/models/text_label_head.hpp"
 #include "runner/models/vocabulary.hpp"
 
 namespace runner::decoder {

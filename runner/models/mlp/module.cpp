@@ -1,4 +1,4 @@
-#include "runner/models/family_modules.hpp"
+#include "runner/models/module.hpp"
 
 #include <fmt/format.h>
 

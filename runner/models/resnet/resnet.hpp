@@ -30,9 +30,4 @@ Conv stem_of(const Recipe::Model& model);
 int64_t pooled_size(const Recipe::Model& model);
 std::vector<ResidualLayer> layers_of(const Recipe::Model& model);
 
-/// The tensors and settings are those of Hugging Face's ResNetForImageClassification.
-HfTensor hf_tensor(const std::string& parameter);
-Recipe::Model model_from_hf_config(const nlohmann::json& config);
-nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec);
-
 }  // namespace runner::resnet

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "runner/lua/hook_file.hpp"
+#include "runner/lua/hook_set.hpp"
 #include "runner/train/checkpointer.hpp"
 
 namespace runner {

@@ -27,8 +27,8 @@ const torch_parts::Library& open_torch_library(const std::string& path, const st
   return *found;
 }
 
-int answer_part_request(const std::function<nlohmann::json(const nlohmann::json&)>& describe,
-                        const std::string& question, const std::string& answer) {
+int answer_request(const std::function<nlohmann::json(const nlohmann::json&)>& describe, const std::string& question,
+                   const std::string& answer) {
   nlohmann::json result;
   try {
     result = describe(nlohmann::json::parse(read_file(question)));

@@ -32,9 +32,9 @@ std::unique_ptr<Part> make_torch_part(const std::string& path, const std::string
   return made;
 }
 
-/// Answers ask_worker(): reads a request from one file, and writes what `describe` returns, or {"error"}, to the other one. Returns the exit
-/// status.
-int answer_part_request(const std::function<nlohmann::json(const nlohmann::json&)>& describe,
-                        const std::string& question, const std::string& answer);
+/// Answers ask_worker(): reads a request from one file, and writes what `describe` returns, or {"error"}, to the other
+/// one. Returns the exit status.
+int answer_request(const std::function<nlohmann::json(const nlohmann::json&)>& describe, const std::string& question,
+                   const std::string& answer);
 
 }  // namespace runner

@@ -13,6 +13,7 @@
 //                                              plan calls it (selection/script_strategy.hpp)
 #pragma once
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -106,5 +107,12 @@ class StrategyScript : public Reducer {
   std::vector<std::shared_ptr<lua::Object>> parameter_handles_ = {};  ///< of the current call
   std::map<std::string, torch::Tensor> kept_;
 };
+
+/// Makes the strategy of the file in the recipe's [strategy], which learn_script_strategy() has made known; setup.job.options are
+/// its options. Throws RecipeError.
+std::unique_ptr<Strategy> make_script_strategy(const Recipe& recipe, StrategySetup setup);
+
+/// Makes the comm hook of the recipe's strategy.ddp_comm_hook; null if that is not a Lua file. Throws RecipeError.
+std::shared_ptr<Reducer> make_script_comm_hook(const Recipe& recipe, World& world);
 
 }  // namespace runner

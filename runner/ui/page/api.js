@@ -2,29 +2,38 @@
 import { withTries } from "./tries.js";
 
 // The token of the address that `runner ui` printed is kept for all tabs of this browser that show this server.
-const inAddress = /(?:^#|&)token=([0-9a-f]+)/.exec(location.hash);
-let token = inAddress?.[1] ?? "";
+const tokenInAddress = () => /(?:^#|&)token=([0-9a-f]+)/.exec(location.hash);
+const keptToken = () => {
+  try {
+    return localStorage.getItem("runner.token") ?? "";
+  } catch {
+    return ""; // storage is turned off
+  }
+};
+const inAddress = tokenInAddress();
+let token = inAddress?.[1] ?? keptToken();
 try {
   if (inAddress) localStorage.setItem("runner.token", token);
-  else token = localStorage.getItem("runner.token") ?? "";
 } catch { /* storage is turned off */ }
 if (inAddress) history.replaceState(null, "", location.pathname + location.search);
+// An address that differs from that of this tab only behind # does not load the page anew.
+addEventListener("hashchange", () => tokenInAddress() && location.reload());
 
 let writes = token !== "", reads = true;
 export const mayWrite = () => writes, mayRead = () => reads;
 /** The address of the stream of changes: the headers of an EventSource cannot be set. */
 export const eventsAddress = () => "/api/1/events" + (token ? `?token=${token}` : "");
 
-/** Asks what the token permits: one that was kept may be of an earlier server, and is forgotten then. Whether this changes anything. */
+/** Asks what the token permits. One of an earlier server is forgotten; another tab may have a new one. Whether this changes anything. */
 export async function forgetOldToken() {
   const before = [writes, reads].join();
+  token ||= keptToken();
   const { may_write, may_read, token_valid } = await (await ask("")).json();
   [writes, reads] = [may_write, may_read];
   if (token && !token_valid) {
-    token = "";
-    try {
-      localStorage.removeItem("runner.token");
-    } catch { /* storage is turned off */ }
+    if (keptToken() === token) localStorage.removeItem("runner.token");
+    token = keptToken();
+    if (token) await forgetOldToken();
   }
   return before !== [writes, reads].join();
 }

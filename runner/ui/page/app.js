@@ -219,23 +219,24 @@ function showConnection() {
   const words = { live: mayWrite() ? "live" : "read only", connecting: "connecting", gone: "disconnected" };
   $("span", live).textContent = mayRead() ? words[streamState] : "no token";
   clearTimeout(awayLater);
-  if (streamState === "live") away.hidden = true;
+  if (streamState === "live" || !mayRead()) away.hidden = true;
   else awayLater = setTimeout(() => (away.hidden = false), 1500);
 }
+const askAccess = () => forgetOldToken().then((changed) => changed && (showConnection(), draw()), () => {});
 listen((state) => {
   streamState = state;
   showConnection();
+  if (state === "gone") askAccess(); // a server that was started anew has another token
   if (state === "live" && failed) draw();
 });
 onReachable((reachable) => {
   if (!reachable) $("#away").hidden = false;
-  else if (streamState === "live") $("#away").hidden = true;
+  else if (streamState === "live" || !mayRead()) $("#away").hidden = true;
 });
 drawSaved();
 draw();
-forgetOldToken().then((changed) => {
+askAccess().then(() => {
   if (tokenRefused()) toast("The token in this address is refused. runner ui prints the right address.", "error");
-  if (changed) showConnection(), draw();
-}, () => {});
+});
 // What the other views need comes while nothing else is done.
 (window.requestIdleCallback ?? setTimeout)(() => loadECharts().catch(() => {}), { timeout: 2000 });

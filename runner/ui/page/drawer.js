@@ -137,7 +137,7 @@ async function fill(id) {
     ["Memory", memory ? `${bytes(memory)} per rank` : ""],
     ["Learning rate", run.config?.optimizer?.lr !== undefined ? plain(run.config.optimizer.lr) : ""],
     ["Batch", run.config?.train?.global_batch_size ? integer(run.config.train.global_batch_size) : ""],
-    ["Started", `${when(run.started)}, ${ago(run.started)}`],
+    ["Started", run.started ? `${when(run.started)}, ${ago(run.started)}` : "not known"],
     ["Took", duration(run.seconds)],
     [
       "Best checkpoint",

@@ -69,6 +69,7 @@ export function duration(seconds) {
 }
 
 export function ago(time, now = Date.now() / 1000) {
+  if (!time) return ""; // an imported run whose source does not say it
   const seconds = Math.max(0, now - time);
   if (seconds < 60) return "just now";
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;

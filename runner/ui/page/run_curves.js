@@ -8,6 +8,7 @@ import { notesEditor } from "./drawer.js";
 /** Attempts as bars over time, with checkpoints, validations and events. It is drawn again when its width changes. */
 function timeline(run) {
   const svg = s("svg", { class: "timeline", role: "img", "aria-label": "Timeline of attempts, checkpoints and events" });
+  if (!run.started) return h("div.small.muted", "The source of this run does not say when it started.");
   const from = run.started, to = Math.max(run.ended ?? run.now, from + 1);
   const bad = new Set(run.trouble);
   const draw = () => {

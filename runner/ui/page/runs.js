@@ -6,7 +6,8 @@ import { address, change, go, kept, parameter, selection } from "./state.js";
 import { ago, bytes, count, duration, integer, number, plain, toNumber, when } from "./format.js";
 import { head, virtualRows } from "./table.js";
 import { drawerRun, openDrawer } from "./drawer.js";
-import { quotedName, splitColumns, termOf, withoutTerm } from "./words.js";
+import { columnNames, groupButton, showGroups } from "./groups.js";
+import { splitColumns, termOf, withoutTerm } from "./words.js";
 
 /** A small curve; values outside of it do not exist, because it shows the least and the greatest. */
 export function sparkline(values, width = 72, height = 24) {
@@ -140,16 +141,10 @@ function columnsOf(keys) {
 }
 
 async function pickColumns(button, keys, apply) {
-  const words = await get("words");
+  const { metrics, keys: recipeKeys, fields } = await columnNames(), names = [...metrics, ...recipeKeys, ...fields];
   const search = h("input", { type: "search", placeholder: "Search keys and metrics", "aria-label": "Search columns" });
   const list = h("div");
   const chosen = new Set(keys);
-  const quoted = (list) => list.map(quotedName).filter(Boolean);
-  const names = [
-    ...quoted(words.metrics).flatMap((name) => [`last(${name})`, `best(${name})`]),
-    ...quoted(words.keys),
-    ...words.fields.map((field) => field.name),
-  ];
   const line = (key, title) =>
     h(
       "label",
@@ -193,12 +188,22 @@ export function showRuns(view, context) {
     "aria-haspopup": "dialog",
     onclick: () => pickColumns(columnsButton, keys, setColumns),
   }, "Columns");
-  tools.append(columnsButton);
+  const by = parameter("group");
+  tools.append(by ? "" : columnsButton, groupButton(by, (name) => change({ group: name }, { quiet: false, step: true })));
   const table = h("table.runs-table", { "aria-label": "Runs" });
   const place = h("div", h("div.skeleton", { "aria-hidden": "true" }, Array.from({ length: 8 }, () => h("i"))));
   const note = h("p.muted.small", { role: "status", hidden: true });
   const bar = h("div.selection", { role: "toolbar", "aria-label": "Selected runs", hidden: true });
   replace(view, h("div.head", title, chips, h("span.spacer"), tools), note, place, bar);
+
+  if (by) {
+    const show = (answer) => {
+      context.filterError(answer.error?.answer?.offset !== undefined ? answer.error : null);
+      if (answer.error) replace(place, h("p.problem", { role: "alert" }, answer.error.message));
+      else drawCounts(answer);
+    };
+    return showGroups(place, { filter: context.filter(), by, onload: show });
+  }
 
   const select = (ids, on) => {
     for (const id of ids) {
@@ -342,7 +347,7 @@ export function showRuns(view, context) {
       order.filter((status) => answer.statuses[status]).map((status) =>
         h(
           "a.chip",
-          { href: address("runs", "", { filter: `${withoutTerm(context.filter(), "status")} status:${status}`.trim() }) },
+          { href: address("runs", "", { filter: `${withoutTerm(context.filter(), "status")} status:${status}`.trim(), group: by }) },
           statusMark(status),
           `${integer(answer.statuses[status])} ${status}`,
         )
