@@ -1,6 +1,7 @@
 # runner_room(NAME SOURCES ... [TORCH] [CONTROL] [LINKS ...])   one static library, named after its folder, with the project's flags;
 #   CONTROL: code that does not compute much is compiled with -O1, in three quarters of the time
-# runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program whose test cases ctest lists one by one; LONG: ctest starts them first
+# runner_test(NAME SOURCES ... [TORCH] [LONG] [LINKS ...])   one Catch2 program; LONG: ctest starts its tests first
+#   ctest lists its test cases one by one. With TORCH it lists parts of about 12 cases, because loading LibTorch takes as long as a case.
 #
 # Most of the build time of a file is spent on headers. So each kind of file has a precompiled header, and several files of a
 # library are compiled together (RUNNER_UNITY; the preset `dev` turns it off, so a change rebuilds only one file). Therefore a name
@@ -86,6 +87,29 @@ function(runner_test name)
   set(cost 1)
   if(ARG_LONG)
     set(cost 10)
+  elseif(ARG_TORCH)
+    set(cost 5)  # a part takes as long as many cases, so it starts before them
   endif()
-  catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST PROPERTIES COST ${cost})
+  if(NOT ARG_TORCH)
+    catch_discover_tests(${name} TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST PROPERTIES COST ${cost})
+    return()
+  endif()
+  runner_count_cases(cases ${ARG_SOURCES})
+  math(EXPR parts "${cases} / 12 + 1")
+  foreach(part RANGE 1 ${parts})
+    math(EXPR index "${part} - 1")
+    add_test(NAME "${name}: part ${part} of ${parts}" COMMAND ${name} --shard-count ${parts} --shard-index ${index} --allow-running-no-tests)
+    set_tests_properties("${name}: part ${part} of ${parts}" PROPERTIES COST ${cost} SKIP_RETURN_CODE 4 TIMEOUT 900)
+  endforeach()
+endfunction()
+
+# runner_count_cases(VARIABLE FILES ...)   the number of test cases in files
+function(runner_count_cases variable)
+  set(count 0)
+  foreach(file ${ARGN})
+    file(STRINGS ${file} cases REGEX "^TEST_CASE")
+    list(LENGTH cases found)
+    math(EXPR count "${count} + ${found}")
+  endforeach()
+  set(${variable} ${count} PARENT_SCOPE)
 endfunction()

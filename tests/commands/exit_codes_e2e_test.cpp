@@ -119,7 +119,7 @@ TEST_CASE("mistakes in keys, in combinations of values and in the strategy are r
   CHECK_THAT(result.err, ContainsSubstring("n_heads = 5 does not divide dim = 32"));
   CHECK_THAT(result.err, ContainsSubstring("unknown key `learning_rate` in [optimizer]"));
   CHECK_THAT(result.err, ContainsSubstring("did you mean `sharding_strategy`?"));
-  CHECK_FALSE(fs::exists(place.home()));
+  CHECK(place.untouched());
   result = place.run({"check", "tiny.toml", "--set", "model.n_heads=5", "--set", "data.seq_len=64"});
   CHECK_THAT(result.err, ContainsSubstring("n_heads = 5 does not divide dim = 32"));
   CHECK_THAT(result.err, ContainsSubstring("data.seq_len = 64 is longer than model.max_seq_len = 32"));
@@ -142,7 +142,7 @@ TEST_CASE("mistakes that need the vocabulary size are reported before a tokenize
   CHECK(result.code == 2);
   CHECK_THAT(result.err, ContainsSubstring("global_batch_size = 7 cannot be divided among 2 data-parallel ranks"));
   CHECK_THAT(result.err, !ContainsSubstring("training a SentencePiece model"));
-  CHECK_FALSE(fs::exists(place.home()));
+  CHECK(place.untouched());
   arguments.push_back("--json");
   result = place.run(arguments);
   INFO(result.err);

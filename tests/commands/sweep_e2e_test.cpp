@@ -181,7 +181,7 @@ TRIAL  model.n_heads  train.global_batch_size
   CHECK(plan.at("trials") == 5);
   CHECK(plan.at("slots") == json{"cpu:0", "cpu:1"});
   CHECK(plan.at("first").size() == 2);
-  CHECK_FALSE(fs::exists(place.home()));
+  CHECK(place.untouched());
 
   write_sweep(place, "{ name = \"tpe\", n_startup_trials = 2 }", "budget = { trials = 9 }\nparallel = 2\n" + lr_space);
   result = place.run({"sweep", "plan", "sweep.toml"});
@@ -194,7 +194,7 @@ TRIAL  model.n_heads  train.global_batch_size
   result = place.run({"sweep", "run", "sweep.toml"});
   CHECK(result.code == 2);
   CHECK_THAT(result.err, ContainsSubstring("sweep.toml:7:1: error: trials with model.n_heads=3 would fail: "));
-  CHECK_FALSE(fs::exists(place.home()));
+  CHECK(place.untouched());
   result = place.run({"run", "sweep.toml"});
   CHECK_THAT(result.err, ContainsSubstring("[sweep] makes this a sweep file: use `runner sweep run FILE`"));
   CHECK_THAT(place.run({"sweep", "status"}).err, ContainsSubstring("there is no sweep \"last\""));

@@ -251,5 +251,5 @@ TRIAL  optimizer.lr
 the next trials depend on their results
 )");
   CHECK(place.run({"sweep", "plan", "sweep.lua", "-n", "2", "--json"}).json().at("first").size() == 2);
-  CHECK_FALSE(fs::exists(place.home()));
+  CHECK(place.untouched());
 }

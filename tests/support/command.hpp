@@ -38,11 +38,28 @@ inline std::string slurp(const fs::path& path) {
   return text.str();
 }
 
+/// Predictions of memory that earlier tests recorded: each model's answers are asked for once, not once for each test.
+inline void link_profiles(const fs::path& from, const fs::path& to, fs::file_time_type oldest) {
+  std::error_code ignored;
+  fs::create_directories(to, ignored);
+  for (const auto& file : fs::directory_iterator(from, ignored))
+    if (file.path().extension() == ".profiles" && fs::last_write_time(file.path(), ignored) >= oldest)
+      fs::create_hard_link(file.path(), to / file.path().filename(), ignored);
+}
+
 /// A temporary folder with RUNNER_HOME inside. The destructor removes it.
 class Workplace {
  public:
+  Workplace() { link_profiles(profiles(), home() / "cache", built()); }
+  ~Workplace() { link_profiles(home() / "cache", profiles(), built()); }
+  Workplace(const Workplace&) = delete;
   const fs::path& path() const { return folder_.path; }
   fs::path home() const { return path() / "home"; }
+  bool untouched() const {  ///< nothing was written to RUNNER_HOME but predictions of memory
+    for (const auto& file : fs::recursive_directory_iterator(home()))
+      if (file.path() != home() / "cache" && file.path().extension() != ".profiles") return false;
+    return true;
+  }
   /// From now on, `runner` is a copy of the program, and its worker is this shell script; the real worker predicts memory.
   /// With an empty script, there is no worker. In the script, `emit JSON` sends an event.
   void replace_worker(const std::string& script) {
@@ -57,6 +74,11 @@ class Workplace {
     fs::permissions(worker(), fs::perms(0755));
   }
   fs::path worker() const { return path() / "bin" / "runner-worker"; }
+  static fs::path profiles() { return RUNNER_BINARY_DIR "/tests/profiles"; }
+  static fs::file_time_type built() {  ///< answers of older workers are not used
+    std::error_code none;
+    return fs::last_write_time(RUNNER_BINARY_DIR "/bin/runner-worker", none);
+  }
   void write(const std::string& name, const std::string& text) const {
     fs::create_directories((path() / name).parent_path());
     std::ofstream(path() / name, std::ios::binary) << text;
