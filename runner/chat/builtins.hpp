@@ -2,7 +2,6 @@
 #pragma once
 #include <functional>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -13,8 +13,7 @@
 namespace runner::chat {
 
 using Json = nlohmann::ordered_json;
-using jinja::ByteSpan;
-using jinja::Rendered;
+using jinja::ByteSpan, jinja::Rendered;
 
 /// The inputs of a template besides the messages.
 struct RenderRequest {

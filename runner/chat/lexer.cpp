@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 #include "runner/chat/template_error.hpp"
 #include "runner/chat/unicode.hpp"

@@ -2,24 +2,22 @@
 #include "runner/base/text.hpp"
 #include "runner/chat/builtins.hpp"
 #include "runner/chat/parser.hpp"
-#include "runner/chat/template_error.hpp"
 
 namespace runner::jinja {
 namespace {
 constexpr int nesting_most = 200;
 
-template <typename Table>
-auto sign_in(const Table& table, const Token& token) -> const typename Table::value_type* {
+const std::pair<std::string_view, Op>* sign_in(const Signs& table, const Token& token) {
   if (token.kind != TokenKind::sign) return nullptr;
   for (auto& row : table)
     if (row.first == token.text) return &row;
   return nullptr;
 }
-using Signs = std::vector<std::pair<std::string_view, Op>>;
 const Signs comparisons = {{"==", Op::equal},      {"!=", Op::unequal}, {"<", Op::less},
                            {"<=", Op::less_equal}, {">", Op::greater},  {">=", Op::greater_equal}};
 const Signs sums = {{"+", Op::add}, {"-", Op::subtract}};
 const Signs products = {{"*", Op::multiply}, {"/", Op::divide}, {"//", Op::floor_divide}, {"%", Op::modulo}};
+const Signs powers = {{"**", Op::power}};
 
 const Builtin& known(const Builtin* found, std::string_view what, const std::string& name,
                      std::vector<std::string> names, const std::function<void(std::string)>& fail) {
@@ -159,15 +157,17 @@ ExprPtr Parser::comparison() {
   return chain;
 }
 
-ExprPtr Parser::sum() {
-  auto left = concatenation();
-  while (auto* row = sign_in(sums, current())) {
+ExprPtr Parser::from_left(const Signs& signs, ExprPtr (Parser::*operand)()) {
+  auto left = (this->*operand)();
+  while (auto* row = sign_in(signs, current())) {
     size_t offset = tokens_[at_++].offset;
-    left = make(ExprKind::binary, offset, std::move(left), concatenation());
+    left = make(ExprKind::binary, offset, std::move(left), (this->*operand)());
     left->op = row->second;
   }
   return left;
 }
+
+ExprPtr Parser::sum() { return from_left(sums, &Parser::concatenation); }
 
 ExprPtr Parser::concatenation() {
   auto first = product();
@@ -177,26 +177,10 @@ ExprPtr Parser::concatenation() {
   return all;
 }
 
-ExprPtr Parser::product() {
-  auto left = power();
-  while (auto* row = sign_in(products, current())) {
-    size_t offset = tokens_[at_++].offset;
-    left = make(ExprKind::binary, offset, std::move(left), power());
-    left->op = row->second;
-  }
-  return left;
-}
-
+ExprPtr Parser::product() { return from_left(products, &Parser::power); }
 /// From left to right, unlike Python: 2 ** 3 ** 2 is 64 in jinja2.
-ExprPtr Parser::power() {
-  auto left = unary();
-  while (current().is_sign("**")) {
-    size_t offset = tokens_[at_++].offset;
-    left = make(ExprKind::binary, offset, std::move(left), unary());
-    left->op = Op::power;
-  }
-  return left;
-}
+ExprPtr Parser::power() { return from_left(powers, &Parser::filtered); }
+ExprPtr Parser::filtered() { return unary(/*with_filters=*/true); }
 
 ExprPtr Parser::unary(bool with_filters) {
   Nesting nesting(*this);

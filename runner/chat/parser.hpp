@@ -43,6 +43,9 @@ std::string normalized_source(std::string_view text);
 /// The tokens of a normalized source; the last one has the kind `end`. Raises TemplateError.
 std::vector<Token> tokenize(const std::string& name, std::string_view source);
 
+/// Operators of one precedence.
+using Signs = std::vector<std::pair<std::string_view, Op>>;
+
 class Parser {
  public:
   Parser(Tree& tree, std::vector<Token> tokens) : tree_(tree), tokens_(std::move(tokens)) {}
@@ -94,11 +97,13 @@ class Parser {
   ExprPtr logical_not();
   ExprPtr comparison();
   bool comparison_op(Op& op);
+  ExprPtr from_left(const Signs& signs, ExprPtr (Parser::*operand)());
   ExprPtr sum();
   ExprPtr concatenation();
   ExprPtr product();
   ExprPtr power();
-  ExprPtr unary(bool with_filters = true);
+  ExprPtr filtered();
+  ExprPtr unary(bool with_filters);
   ExprPtr primary();
   ExprPtr list();
   ExprPtr dict();

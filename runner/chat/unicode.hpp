@@ -1,7 +1,6 @@
 // Code points of UTF-8 text: counting, slicing, Python's classes of characters, and upper and lower case.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>

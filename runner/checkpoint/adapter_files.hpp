@@ -3,7 +3,6 @@
 // PEFT has one adapter for each module of transformers. If such a module is several of our matrices (the projections of Phi-3 and
 // GPT-NeoX), their adapters are written as one of a larger rank, whose B has zeros elsewhere. The result is the same.
 #pragma once
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>

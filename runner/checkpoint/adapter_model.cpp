@@ -6,7 +6,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/foreign_json.hpp"
-#include "runner/base/text.hpp"
 #include "runner/checkpoint/adapter_files.hpp"
 #include "runner/checkpoint/hf.hpp"
 #include "runner/models/adapters.hpp"

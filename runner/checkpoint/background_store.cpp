@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "runner/base/error.hpp"

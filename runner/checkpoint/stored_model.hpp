@@ -1,7 +1,6 @@
 // A model as it is stored, ready to be loaded: in a Hugging Face folder (or GGUF file), or in a checkpoint of a run. Torch-free.
 #pragma once
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 

@@ -1,5 +1,4 @@
 // All facts together: read from the machine or from the file in RUNNER_FAKE_FACTS, and converted to and from JSON.
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -24,7 +24,9 @@ std::string title_of(const Placement& placement) {
 /// The launcher's option for a number of nodes or ranks, as " (--nodes=2)"; of a plug-in none is known.
 std::string with_number(const Placement& placement, const char* ClusterEnvironment::*option, int number) {
   if (placement.plugin) return "";
-  return fmt::format(" ({})", fmt::format(fmt::runtime(find_environment(placement.cluster)->*option), number));
+  const auto* environment = find_environment(placement.cluster);
+  const char* text = environment->*option;
+  return fmt::format(" ({})", fmt::format(fmt::runtime(*text ? text : environment->ranks_option), number));
 }
 
 /// The ranks of this node are the next `devices_per_node` ranks.

@@ -19,8 +19,8 @@ struct Placement {
   int local_rank = 0, local_size = 1;
   int node_rank = 0, num_nodes = 1;
   std::string master_addr = "127.0.0.1";
-  int master_port = 0;  ///< 0: rank 0's supervisor chooses a port (it supervises all ranks)
-  std::string job_id;   ///< the same for every rank of the job on all nodes, different for other jobs
+  int master_port = 0;      ///< 0: rank 0's supervisor chooses a port (it supervises all ranks)
+  std::string job_id = {};  ///< the same for every rank of the job on all nodes, different for other jobs
 };
 
 /// Reads an environment variable. process_environment() uses getenv; tests use a map.
@@ -33,7 +33,7 @@ struct ClusterEnvironment {
   const char* title;              ///< its name in messages, e.g. "Slurm"
   const char* nodes_option = "";  ///< its option for N nodes; {} is replaced by N
   const char* ranks_option = "";  ///< its option for N ranks on each node
-  const char* block_option = "";  ///< its option for consecutive ranks on each node, N on each
+  const char* block_option = "";  ///< its option for N consecutive ranks on each node; empty: ranks_option
   bool (*detect)(const Environment&);
   /// Whether another launcher that is also detected started this process. Null: none did.
   bool (*yields)(const Environment&) = nullptr;

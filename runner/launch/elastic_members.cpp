@@ -7,7 +7,6 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/process_stat.hpp"
-#include "runner/base/text.hpp"
 #include "runner/launch/first_cause.hpp"
 #include "runner/launch/member.hpp"
 

@@ -23,13 +23,12 @@ struct RankNames {
 /// `node_rank`: the names of the node's number. Empty: it follows from block placement, which check_placement() verifies.
 Placement placed(const char* cluster, const Variables& variables, const RankNames& names,
                  std::initializer_list<const char*> node_rank = {}) {
-  Placement placement;
-  placement.cluster = cluster;
-  placement.launched = true;
-  placement.rank = variables.number({names.rank});
-  placement.world_size = variables.number({names.world_size});
-  placement.local_rank = variables.number({names.local_rank});
-  placement.local_size = variables.number({names.local_size});
+  Placement placement{.cluster = cluster,
+                      .launched = true,
+                      .rank = variables.number({names.rank}),
+                      .world_size = variables.number({names.world_size}),
+                      .local_rank = variables.number({names.local_rank}),
+                      .local_size = variables.number({names.local_size})};
   if (placement.local_size > 0) {
     placement.node_rank = placement.rank / placement.local_size;
     placement.num_nodes = placement.world_size / placement.local_size;
@@ -119,9 +118,7 @@ Placement bagua_placement(const Environment& environment) {
 
 Placement kubeflow_placement(const Environment& environment) {
   Variables variables(environment, "Kubeflow");
-  Placement placement;
-  placement.cluster = "kubeflow";
-  placement.launched = true;
+  Placement placement{.cluster = "kubeflow", .launched = true};
   placement.rank = placement.node_rank = variables.number({"RANK"});
   placement.world_size = placement.num_nodes = variables.number({"WORLD_SIZE"});
   placement.job_id = address_key("kubeflow", variables, "MASTER_ADDR", "MASTER_PORT");
@@ -129,11 +126,7 @@ Placement kubeflow_placement(const Environment& environment) {
   return placement;
 }
 
-Placement local_placement(const Environment&) {
-  Placement placement;
-  placement.cluster = "local";
-  return placement;
-}
+Placement local_placement(const Environment&) { return {.cluster = "local"}; }
 
 // LSF: jsrun starts one process for each task and sets the ranks (JSM_NAMESPACE_*). The job's rank file contains the hosts.
 
@@ -178,9 +171,7 @@ int own_index(const std::vector<std::string>& hosts, const Variables& variables)
 
 Placement read_lsf(const Environment& environment) {
   Variables variables(environment, lsf_title);
-  Placement placement;
-  placement.cluster = "lsf";
-  placement.launched = true;
+  Placement placement{.cluster = "lsf", .launched = true};
   placement.rank = variables.number({"JSM_NAMESPACE_RANK"});
   placement.world_size = variables.number({"JSM_NAMESPACE_SIZE"});
   placement.local_rank = variables.number({"JSM_NAMESPACE_LOCAL_RANK"});
@@ -202,7 +193,6 @@ const ClusterEnvironment torchrun_environment{
     .title = "torchrun",
     .nodes_option = "--nnodes={}",
     .ranks_option = "--nproc-per-node={}",
-    .block_option = "--nproc-per-node={}",
     .detect = [](const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); },
     .read = torchrun_placement,
 };
@@ -213,7 +203,6 @@ const ClusterEnvironment openmpi_environment{
     .title = "Open MPI's mpirun",
     .nodes_option = "a host list of {} hosts",
     .ranks_option = "--map-by ppr:{}:node",
-    .block_option = "--map-by ppr:{}:node",
     .detect = [](const Environment& environment) { return environment("OMPI_COMM_WORLD_SIZE").has_value(); },
     .read = openmpi_placement,
 };
@@ -224,7 +213,6 @@ const ClusterEnvironment mpich_environment{
     .title = "MPICH's mpirun",
     .nodes_option = "a host list of {} hosts",
     .ranks_option = "-ppn {}",
-    .block_option = "-ppn {}",
     .detect = [](const Environment& environment) { return environment("PMI_RANK") && environment("MPI_LOCALNRANKS"); },
     .read = mpich_placement,
 };
@@ -236,7 +224,6 @@ const ClusterEnvironment horovod_environment{
     .title = "horovodrun",
     .nodes_option = "-H with {} hosts",
     .ranks_option = "-H HOST:{},...",
-    .block_option = "-H HOST:{},...",
     .detect = [](const Environment& environment) { return environment("HOROVOD_RANK").has_value(); },
     .read = horovod_placement,
 };
@@ -247,7 +234,6 @@ const ClusterEnvironment bagua_environment{
     .title = "Bagua's launcher",
     .nodes_option = "--nnodes={}",
     .ranks_option = "--nproc_per_node={}",
-    .block_option = "--nproc_per_node={}",
     .detect = [](const Environment& environment) { return environment("BAGUA_SERVICE_PORT").has_value(); },
     .read = bagua_placement,
 };

@@ -25,7 +25,11 @@ void set_option(int fd, int level, int option, Value value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
-std::string write_address(const sockaddr_storage& address) {
+/// `ask`: getpeername or getsockname.
+std::string address_of(int fd, decltype(::getpeername)* ask) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ask(fd, reinterpret_cast<sockaddr*>(&address), &size);
   char text[INET6_ADDRSTRLEN] = "";
   if (address.ss_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
@@ -152,18 +156,7 @@ void MessageSocket::take(std::string_view line) {
   if (auto message = from_line(*text)) received_.push_back({std::move(*message), text->size()});
 }
 
-std::string MessageSocket::peer_address() const {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  ::getpeername(fd(), reinterpret_cast<sockaddr*>(&address), &size);
-  return write_address(address);
-}
-
-std::string MessageSocket::own_address() const {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  ::getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &size);
-  return write_address(address);
-}
+std::string MessageSocket::peer_address() const { return address_of(fd(), ::getpeername); }
+std::string MessageSocket::own_address() const { return address_of(fd(), ::getsockname); }
 
 }  // namespace runner

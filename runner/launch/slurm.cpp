@@ -88,9 +88,7 @@ void check_consistent(const Variables& variables, const Placement& placement, co
 
 Placement slurm_placement(const Environment& environment) {
   Variables variables(environment, slurm_title);
-  Placement placement;
-  placement.cluster = "slurm";
-  placement.launched = true;
+  Placement placement{.cluster = "slurm", .launched = true};
   auto job = variables.text({"SLURM_JOB_ID", "SLURM_JOBID"});
   if (!job) throw environment_error("SLURM_JOB_ID is not set; Slurm sets it: is this process started by srun?");
   if (!in_srun_step(variables)) refuse_without_srun(variables, *job);

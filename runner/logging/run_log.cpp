@@ -9,7 +9,6 @@
 #include "runner/base/clock.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/log_heading.hpp"
-#include "runner/base/text.hpp"
 #include "runner/launch/rank_logs.hpp"
 
 namespace runner {

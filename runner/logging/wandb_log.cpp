@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/environment_text.hpp"
 #include "runner/base/host_name.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/metric_names.hpp"
-#include "runner/base/text.hpp"
 #include "runner/logging/crc32.hpp"
 #include "runner/logging/protobuf.hpp"
 

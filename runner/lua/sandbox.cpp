@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "runner/base/text.hpp"
 #include "runner/lua/machine.hpp"

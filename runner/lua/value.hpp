@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <string_view>
 
 struct lua_State;
 

@@ -4,19 +4,19 @@
 
 #include "runner/models/sequences.hpp"
 #include "strategies/contract/profiled.hpp"
-#include "strategies/contract/row_norms.hpp"
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 // A product with the mask would make a copy of it in the dtype of x.
 namespace {
 
-torch::ScalarType wide_dtype(const Tensor& x) {
-  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+/// Rows of a 16-bit matrix that are converted to fp32 at a time: parts that fit the cache of a CPU, or are large enough for an
+/// accelerator.
+int64_t converted_rows(const Tensor& weight) {
+  const int64_t part = int64_t{1} << (on_host(weight) ? 18 : 24);
+  return std::min(weight.size(0), std::max<int64_t>(1, part / std::max<int64_t>(1, weight.size(1))));
 }
 
 void save_adapter(AutogradContext* context, const LowRank& adapter) {
@@ -148,7 +148,7 @@ Tensor adapted_row_norms(const Tensor& weight, const Tensor& a, const Tensor& b,
   const auto wide = wide_dtype(weight);
   const auto a_wide = a.to(wide), b_wide = b.to(wide);
   const int64_t rows = weight.size(0);
-  const int64_t at_once = wide == weight.scalar_type() ? rows : row_norm_rows(on_host(weight), rows, weight.size(1));
+  const int64_t at_once = wide == weight.scalar_type() ? rows : converted_rows(weight);
   auto squares = at::empty({rows}, weight.options().dtype(wide));
   auto product = at::empty({rows, a.size(0)}, squares.options());  // W A^T
   for (int64_t row = 0; row < rows; row += at_once) {

@@ -10,7 +10,6 @@
 // A is drawn uniformly from +-1 / sqrt(in) and B is 0, as in PEFT, so the first step has the loss of the base. Modules find the
 // parameters of their adapters in the spec (Linear in layers.hpp), so families do not know them.
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 

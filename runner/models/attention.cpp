@@ -50,8 +50,7 @@ struct FusedOnHost : torch::autograd::Function<FusedOnHost> {
       return at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0.0, causal, /*attn_mask=*/{},
                                                              scale);
     }
-    const auto wide = q.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-    return {empty(q), at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide))};
+    return {empty(q), at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide_dtype(q)))};
   }
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         bool causal, double scale) {

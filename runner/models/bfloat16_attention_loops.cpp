@@ -1,7 +1,6 @@
 #include "runner/models/bfloat16_attention_loops.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "runner/base/float8.hpp"

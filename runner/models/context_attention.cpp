@@ -10,9 +10,7 @@
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 namespace {
 
@@ -42,7 +40,7 @@ struct KeyValues {
   Tensor keys() const { return both.select(2, 0); }
   Tensor values() const { return both.select(2, 1); }
   /// For their gradients.
-  KeyValues zero_sums() const { return {at::zeros(both.sizes(), both.options().dtype(sum_dtype(both)))}; }
+  KeyValues zero_sums() const { return {at::zeros(both.sizes(), both.options().dtype(wide_dtype(both)))}; }
 };
 
 KeyValues joined(const Tensor& k, const Tensor& v) { return {at::stack({k, v}, 2)}; }

@@ -2,7 +2,6 @@
 // Sources: Grattafiori et al. 2024 (Llama 3, arXiv:2407.21783), section 3.3.2 (gather); Liu et al. 2023 (arXiv:2310.01889) and Brandon et
 // al. 2023 (arXiv:2311.09431) (ring); Jacobs et al. 2023 (DeepSpeed-Ulysses, arXiv:2309.14509).
 #pragma once
-#include <numeric>
 
 #include "runner/models/attention_form.hpp"
 #include "runner/models/dropout.hpp"

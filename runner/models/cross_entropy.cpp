@@ -10,9 +10,7 @@
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 namespace {
 
@@ -30,7 +28,7 @@ void through_cap(Tensor& gradient, Tensor& tanh) {
 }
 
 Tensor log_probabilities(Tensor logits, const Tensor& hidden) {
-  logits = logits.to(loss_dtype(hidden));  // frees those in 16 bits before the result is made
+  logits = logits.to(wide_dtype(hidden));  // frees those in 16 bits before the result is made
   return at::log_softmax(logits, -1);
 }
 
@@ -78,7 +76,7 @@ class PartialSoftmax {
     elsewhere_ = index.lt(0).logical_or_(index.ge(logits.size(1)));
     index_ = index.masked_fill(elsewhere_, 0);
     overwrites_ = overwrites_logits(logits);
-    const auto dtype = loss_dtype(logits);
+    const auto dtype = wide_dtype(logits);
     const auto of_target = logits.gather(1, index_.unsqueeze(1)).squeeze(1).to(dtype).masked_fill_(elsewhere_, 0);
     auto sums = Tensor();
     if (overwrites_) {
@@ -175,12 +173,12 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     const auto bias = of_bias.value_or(Tensor());
     const auto cast_bias = bias.defined() ? bias.to(hidden.scalar_type()) : Tensor();
     const bool biased = bias.defined() && bias.requires_grad();
-    auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
+    auto loss = at::zeros({}, hidden.options().dtype(wide_dtype(hidden)));
     auto hidden_gradient = at::empty_like(hidden);
     Tensor weight_gradient, bias_gradient;
-    if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(loss_dtype(hidden)));
+    if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(wide_dtype(hidden)));
     if (weight.requires_grad() && (!one_chunk || tokens == 0))
-      weight_gradient = at::zeros_like(weight, weight.options().dtype(loss_dtype(hidden)));
+      weight_gradient = at::zeros_like(weight, weight.options().dtype(wide_dtype(hidden)));
 
     for_each_chunk(tokens, chunk_tokens, [&](int64_t start, int64_t count) {
       auto rows = hidden.narrow(0, start, count);
@@ -227,7 +225,7 @@ Tensor chunked_cross_entropy(const Tensor& hidden, const Tensor& weight, const T
 
   auto cast_weight = weight.to(hidden.scalar_type());
   const auto cast_bias = bias.defined() ? bias.to(hidden.scalar_type()) : Tensor();
-  auto loss = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
+  auto loss = at::zeros({}, hidden.options().dtype(wide_dtype(hidden)));
   for_each_chunk(hidden.size(0), chunk_tokens, [&](int64_t start, int64_t count) {
     auto rows = hidden.narrow(0, start, count), target = targets.narrow(0, start, count);
     auto logits = soft_capped(at::linear(rows, cast_weight, cast_bias), options.softcap);

@@ -1,15 +1,11 @@
 #include "runner/models/eager_attention.hpp"
 
-#include <limits>
-
 #include "runner/models/attention_scores.hpp"
 #include "runner/models/sequences.hpp"
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 namespace {
 
@@ -144,10 +140,7 @@ class Tiles {
   }
 
   /// The sum of gradients of keys or values over tiles.
-  Tensor zero_sum() const {
-    const bool wide = keys_.scalar_type() == torch::kFloat64;
-    return at::zeros(keys_.sizes(), keys_.options().dtype(wide ? torch::kFloat64 : torch::kFloat32));
-  }
+  Tensor zero_sum() const { return at::zeros(keys_.sizes(), keys_.options().dtype(wide_dtype(keys_))); }
   Tensor from_sum(const Tensor& sum) const {
     return sum.view({batch_, key_heads_, -1, head_dim_}).transpose(1, 2).to(keys_.scalar_type());
   }

@@ -1,5 +1,6 @@
 // The interface of a model family for the registry in models.cpp.
 #pragma once
+#include <span>
 #include <string>
 
 #include "runner/models/models.hpp"
@@ -18,6 +19,17 @@ struct Family {
   Recipe::Model (*model_from_hf_config)(const nlohmann::json& config);
   nlohmann::json (*hf_config)(const Recipe::Model& model, const ModelSpec& spec);
 };
+
+/// A module's name in a spec, and that in Hugging Face's files.
+struct ModuleName {
+  const char *ours, *theirs;
+};
+/// Their name of `ours`; "" if the list has none.
+inline std::string find_name(std::span<const ModuleName> names, const std::string& ours) {
+  for (const auto& name : names)
+    if (ours == name.ours) return name.theirs;
+  return "";
+}
 
 extern const Family gpt_family;
 extern const Family decoder_family;

@@ -9,9 +9,7 @@
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 namespace {
 

@@ -129,4 +129,13 @@ class HfConfigReader {
   mutable std::set<std::string> read_;
 };
 
+/// model.activation of a feed-forward without gate, as transformers names it. Throws Error(usage) for another one.
+inline std::string read_gelu(const HfConfigReader& reader, const char* key, const std::string& fallback) {
+  const auto name = reader.get(key, fallback);
+  if (name == "gelu") return "gelu";
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return "gelu_tanh";
+  throw usage_error("config.json: {} = \"{}\" is not supported; allowed: gelu, gelu_new or gelu_pytorch_tanh", key,
+                    name);
+}
+
 }  // namespace runner

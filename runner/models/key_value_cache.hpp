@@ -20,17 +20,12 @@ class KeyValueCache {
   struct Shape {
     int64_t layers = 0, key_heads = 0, head_dim = 0;
     static Shape of(const Recipe::Model& model);
-    /// Bytes of keys and values for each token of a sequence.
-    int64_t bytes_per_token(torch::ScalarType dtype) const {
-      return 2 * layers * key_heads * head_dim * static_cast<int64_t>(c10::elementSize(dtype));
-    }
   };
   /// `padding`: the number of columns before the first token of each sequence.
   KeyValueCache(const Shape& shape, const torch::TensorOptions& options, std::vector<int64_t> padding);
 
   int64_t rows() const { return static_cast<int64_t>(padding_.size()); }
   int64_t length() const { return length_; }  ///< columns that were read
-  int64_t new_columns() const { return new_; }
   int64_t padding(int64_t row) const { return padding_[static_cast<size_t>(row)]; }
   bool padded() const { return padded_; }
 

@@ -16,9 +16,7 @@
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 ComputeScope::ComputeScope(const Tensor& reference)
     : dtype(at::autocast::is_autocast_available(reference.device().type()) &&
@@ -135,8 +133,7 @@ Tensor Linear::adapted(const Tensor& x, const Tensor& bias, const ForwardContext
   }
   const auto leaves_to = later(x, context);
   if (!magnitude) return lora_linear(x, weight_.as(dtype), bias, adapter, leaves_to);
-  const auto wide = dtype == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide), leaves_to);
+  return dora_linear(x, weight_.as(dtype), bias, adapter, magnitude.as(wide_dtype(x)), leaves_to);
 }
 
 LayerNorm::LayerNorm(const Model& model, const std::string& name, double eps)
@@ -159,11 +156,6 @@ RmsNorm::RmsNorm(const Model& model, const std::string& name, double eps, Stored
 Tensor RmsNorm::operator()(const Tensor& x) const { return rms_norm(x, weight_.as(x.scalar_type()), eps_, stored_); }
 
 namespace {
-
-/// Values of half precision are reduced and scaled in fp32.
-torch::ScalarType statistics_dtype(const Tensor& x) {
-  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
 
 /// The factor of normed values, in the dtype of statistics.
 Tensor wide_factor(const Tensor& weight, torch::ScalarType dtype, StoredWeight stored) {
@@ -188,7 +180,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps,
                         StoredWeight stored, const RowWidth& width) {
-    auto dtype = statistics_dtype(x);
+    auto dtype = wide_dtype(x);
     auto norm = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, dtype);
     auto scale = width.mean(norm.square_()).add_(eps).rsqrt_();
     context->save_for_backward({x, weight, scale});
@@ -279,7 +271,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps, StoredWeight 
   // takes a weight only in the dtype of x, in which 1 + weight would be rounded.
   static const FusedKernel fused("aten::_fused_rms_norm");
   const bool plain = stored == StoredWeight::plain;
-  if (fused.serves(x) && (plain || x.scalar_type() == statistics_dtype(x)))
+  if (fused.serves(x) && (plain || x.scalar_type() == wide_dtype(x)))
     return std::get<0>(at::_fused_rms_norm(x, {x.size(-1)}, plain ? weight : weight + 1, eps));
   return RmsNormFunction::apply(x, weight, eps, stored, RowWidth{.columns = x.size(-1)});
 }

@@ -7,11 +7,6 @@
 
 namespace runner {
 
-/// The dtype of losses and of sums over chunks: fp32, or fp64 for fp64 inputs.
-inline torch::ScalarType loss_dtype(const torch::Tensor& hidden) {
-  return hidden.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
 /// Calls body(start, tokens) for each chunk.
 template <typename Body>
 void for_each_chunk(int64_t tokens, int64_t chunk_tokens, Body&& body) {

@@ -97,7 +97,7 @@ PieceResult fused_piece(const Piece& piece, const Tensor& q, const Tensor& k, co
   const LibraryScope library;
   if (q.is_meta()) {
     const auto rows = at::empty(piece.of_queries(q).sizes(), q.options());
-    return {rows, at::empty({rows.size(0), rows.size(2), rows.size(1)}, q.options().dtype(sum_dtype(q)))};
+    return {rows, at::empty({rows.size(0), rows.size(2), rows.size(1)}, q.options().dtype(wide_dtype(q)))};
   }
   if (q.is_cpu()) {
     const auto [rows, statistics] = at::_scaled_dot_product_flash_attention_for_cpu(
@@ -179,7 +179,7 @@ class Scores {
   /// In the dtype of sums; minus infinity where a query does not see a key. `tanh`: as in in_form().
   Tensor compute(Tensor* tanh = nullptr) const {
     auto scores =
-        in_form(at::bmm(queries_, keys_.transpose(1, 2)).to(sum_dtype(queries_)), form_.form, head_dim_, tanh);
+        in_form(at::bmm(queries_, keys_.transpose(1, 2)).to(wide_dtype(queries_)), form_.form, head_dim_, tanh);
     if (hides_keys()) by_group(scores).masked_fill_(hidden(), minus_infinity);
     return scores;
   }
@@ -259,10 +259,6 @@ PieceGradients eager_gradients(const Piece& piece, const Tensor& q, const Tensor
 
 }  // namespace
 
-torch::ScalarType sum_dtype(const Tensor& x) {
-  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
 std::vector<QueryRun> query_runs(const std::vector<TokenSpan>& tokens, int64_t rows, const Tensor& positions) {
   std::vector<QueryRun> runs;
   if (rows == 0) return runs;
@@ -287,7 +283,7 @@ std::vector<QueryRun> query_runs(const std::vector<TokenSpan>& tokens, int64_t r
 PartialAttention::PartialAttention(const Tensor& q, const PartialForm& form)
     : q_(q),
       form_(form),
-      sum_(at::empty(q.sizes(), q.options().dtype(sum_dtype(q)))),
+      sum_(at::empty(q.sizes(), q.options().dtype(wide_dtype(q)))),
       log_sum_exp_(at::empty({q.size(0), q.size(2), q.size(1)}, sum_.options())) {}
 
 void PartialAttention::add(const Tensor& k, const Tensor& v, const std::vector<TokenSpan>& tokens) {
@@ -319,7 +315,7 @@ PartialAttentionBackward::PartialAttentionBackward(const Tensor& q, const Tensor
       form_(form),
       rows_(rows.view(q.sizes())),
       gradient_(gradient.contiguous().view(q.sizes())),
-      dq_(at::zeros(q.sizes(), q.options().dtype(sum_dtype(q)))) {
+      dq_(at::zeros(q.sizes(), q.options().dtype(wide_dtype(q)))) {
   if (needs_masks(q, form))  // the sum of P dP over a row equals dO . O
     dots_ = at::mul(gradient_.to(dq_.scalar_type()), rows_).sum(-1).transpose(1, 2);
 }

@@ -68,7 +68,4 @@ class PartialAttentionBackward {
   torch::Tensor rows_, gradient_, dots_, dq_;
 };
 
-/// The dtype of sums.
-torch::ScalarType sum_dtype(const torch::Tensor& x);
-
 }  // namespace runner

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "runner/base/error.hpp"
+#include "strategies/engine/row_batch.hpp"
 
 namespace runner {
 
@@ -49,6 +50,19 @@ ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init, 
   return {std::move(name), {size}, {init, 0.0}, std::move(split)};
 }
 
+std::vector<ParameterSpec> layer_norm_parameters(const std::string& name, int64_t dim, bool bias) {
+  std::vector<ParameterSpec> parameters = {vector_parameter(name + ".weight", dim, Init::Kind::ones)};
+  if (bias) parameters.push_back(vector_parameter(name + ".bias", dim, Init::Kind::zeros));
+  return parameters;
+}
+
+void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std, bool bias,
+                const std::optional<TensorSplit>& split) {
+  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, split));
+  const auto of_bias = split && split->dim == 0 ? split : std::nullopt;
+  if (bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, of_bias));
+}
+
 double residual_std(const Recipe::Model& model) {
   return model.init_std / std::sqrt(2.0 * static_cast<double>(model.n_layers));
 }
@@ -81,12 +95,16 @@ void add_leave(BlockSpec& block, BlockCollective leave, const TensorDivision& di
   backward.insert(backward.begin(), leave);
 }
 
+BlockSpec input_block(double elements_per_token) {
+  BlockSpec block{.name = "input", .kind = BlockKind::embedding};
+  block.output_elements_per_token = elements_per_token;
+  block.passes_field = row_field::input;
+  return block;
+}
+
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters,
                           const TensorDivision& division) {
-  BlockSpec block;
-  block.name = "embedding";
-  block.kind = BlockKind::embedding;
-  block.parameters = std::move(parameters);
+  BlockSpec block{.name = "embedding", .kind = BlockKind::embedding, .parameters = std::move(parameters)};
   for (auto& parameter : block.parameters) divide(parameter, division);
   const HiddenElements h(model.dim, division);
   block.output_elements_per_token = h.stream;
@@ -96,10 +114,7 @@ BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec>
 
 BlockSpec head_block(const Recipe::Model& model, std::vector<ParameterSpec> norm, int64_t vocab_size,
                      const TensorDivision& division) {
-  BlockSpec head;
-  head.name = "head";
-  head.kind = BlockKind::head;
-  head.parameters = std::move(norm);
+  BlockSpec head{.name = "head", .kind = BlockKind::head, .parameters = std::move(norm)};
   if (model.tie_embeddings)
     head.shared = {"embedding.tokens.weight"};
   else

@@ -23,6 +23,12 @@ ParameterSpec matrix_parameter(std::string name, int64_t out, int64_t in, double
                                std::optional<TensorSplit> split = {});
 ParameterSpec vector_parameter(std::string name, int64_t size, Init::Kind init, std::optional<TensorSplit> split = {});
 
+/// The parameters NAME.weight and NAME.bias of a LayerNorm.
+std::vector<ParameterSpec> layer_norm_parameters(const std::string& name, int64_t dim, bool bias = true);
+/// Adds the parameters NAME.weight and NAME.bias of a linear layer. The bias of a row-parallel layer is added to the sum over the ranks.
+void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std, bool bias,
+                const std::optional<TensorSplit>& split = {});
+
 /// Standard deviation of projections into the residual stream: init_std / sqrt(2 * n_layers), because each layer adds
 /// to the stream twice (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3).
 double residual_std(const Recipe::Model& model);
@@ -46,6 +52,8 @@ struct HiddenElements {
 void add_enter(BlockSpec& block, double elements, const TensorDivision& division);
 void add_leave(BlockSpec& block, BlockCollective leave, const TensorDivision& division);
 
+/// The first block of models whose rows are not tokens (RowInput in row_input.hpp).
+BlockSpec input_block(double elements_per_token);
 /// The first block. The first of `parameters` is the token table.
 BlockSpec embedding_block(const Recipe::Model& model, std::vector<ParameterSpec> parameters,
                           const TensorDivision& division);

@@ -6,9 +6,7 @@
 
 namespace runner {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 namespace {
 
@@ -29,7 +27,7 @@ Counted counted(const Tensor& hidden, const Projection& cast, const Tensor& targ
   chunk.index = targets.narrow(0, start, count).ne(ignored_target).nonzero().squeeze(1) + start;
   chunk.rows = hidden.index_select(0, chunk.index);
   chunk.targets = targets.index_select(0, chunk.index);
-  chunk.logits = cast.part.join(at::linear(chunk.rows, cast.weight, cast.bias)).to(loss_dtype(hidden));
+  chunk.logits = cast.part.join(at::linear(chunk.rows, cast.weight, cast.bias)).to(wide_dtype(hidden));
   return chunk;
 }
 
@@ -63,11 +61,11 @@ class ChunkedTokenLoss : public torch::autograd::Function<ChunkedTokenLoss> {
     const auto bias = of_bias.value_or(Tensor());
     const bool biased = bias.defined() && bias.requires_grad();
     auto cast = cast_to(hidden, weight, options);
-    auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
+    auto total = at::zeros({}, hidden.options().dtype(wide_dtype(hidden)));
     auto hidden_gradient = at::zeros_like(hidden);
     Tensor weight_gradient, bias_gradient;
-    if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(loss_dtype(hidden)));
-    if (weight.requires_grad()) weight_gradient = at::zeros_like(weight, weight.options().dtype(loss_dtype(hidden)));
+    if (biased) bias_gradient = at::zeros_like(bias, bias.options().dtype(wide_dtype(hidden)));
+    if (weight.requires_grad()) weight_gradient = at::zeros_like(weight, weight.options().dtype(wide_dtype(hidden)));
     for_each_counted(hidden, cast, targets, chunk_tokens, [&](Counted chunk) {
       chunk.logits.requires_grad_(true);
       Tensor sum, gradient;
@@ -105,7 +103,7 @@ Tensor chunked_token_loss(const Tensor& hidden, const Tensor& weight, const Tens
   if (at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad()))
     return ChunkedTokenLoss::apply(hidden, weight, targets, chunk_tokens, loss, options, given(options.bias));
   const auto cast = cast_to(hidden, weight, options);
-  auto total = at::zeros({}, hidden.options().dtype(loss_dtype(hidden)));
+  auto total = at::zeros({}, hidden.options().dtype(wide_dtype(hidden)));
   for_each_counted(hidden, cast, targets, chunk_tokens,
                    [&](const Counted& chunk) { total.add_(summed(chunk, loss, options.softcap)); });
   return total;

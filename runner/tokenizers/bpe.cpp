@@ -1,9 +1,7 @@
 // Byte pair encoding: joins the pair of neighbours whose merge was learned first, again and again.
 #include <algorithm>
-#include <bitset>
 
 #include "runner/base/foreign_json.hpp"
-#include "runner/base/text.hpp"
 #include "runner/tokenizers/byte_characters.hpp"
 #include "runner/tokenizers/models.hpp"
 

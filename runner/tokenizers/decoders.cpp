@@ -199,8 +199,8 @@ class CtcDecoder final : public TokenDecoder {
 
 class DecoderSequence final : public TokenDecoder {
  public:
-  explicit DecoderSequence(const JsonPlace& list) {
-    for (const auto& item : list.items()) parts_.push_back(read_decoder(item));
+  explicit DecoderSequence(const JsonPlace& place) {
+    for (const auto& item : place["decoders"].items()) parts_.push_back(read_decoder(item));
   }
   void apply(std::vector<std::string>& tokens) const override {
     for (const auto& part : parts_) part->apply(tokens);
@@ -213,30 +213,13 @@ class DecoderSequence final : public TokenDecoder {
 }  // namespace
 
 std::unique_ptr<TokenDecoder> read_decoder(const JsonPlace& place) {
-  if (place.is_null()) return nullptr;
-  switch (place["type"].choice({"Sequence", "ByteLevel", "WordPiece", "Metaspace", "BPEDecoder", "ByteFallback", "Fuse",
-                                "Strip", "Replace", "CTC"})) {
-    case 0:
-      return std::make_unique<DecoderSequence>(place["decoders"]);
-    case 1:
-      return std::make_unique<ByteLevelDecoder>();
-    case 2:
-      return std::make_unique<WordPieceDecoder>(place);
-    case 3:
-      return std::make_unique<MetaspaceDecoder>(place);
-    case 4:
-      return std::make_unique<BpeDecoder>(place);
-    case 5:
-      return std::make_unique<ByteFallbackDecoder>();
-    case 6:
-      return std::make_unique<FuseDecoder>();
-    case 7:
-      return std::make_unique<StripDecoder>(place);
-    case 8:
-      return std::make_unique<ReplaceDecoder>(place);
-    default:
-      return std::make_unique<CtcDecoder>(place);
-  }
+  using Kind = ComponentKind<TokenDecoder>;
+  return read_component<TokenDecoder>(
+      place,
+      {Kind::of<DecoderSequence>("Sequence"), Kind::of<ByteLevelDecoder>("ByteLevel"),
+       Kind::of<WordPieceDecoder>("WordPiece"), Kind::of<MetaspaceDecoder>("Metaspace"),
+       Kind::of<BpeDecoder>("BPEDecoder"), Kind::of<ByteFallbackDecoder>("ByteFallback"), Kind::of<FuseDecoder>("Fuse"),
+       Kind::of<StripDecoder>("Strip"), Kind::of<ReplaceDecoder>("Replace"), Kind::of<CtcDecoder>("CTC")});
 }
 
 }  // namespace runner

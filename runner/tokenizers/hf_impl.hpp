@@ -70,7 +70,6 @@ class AddedTokens {
   const AddedToken* token(int32_t id) const;
   int32_t id_end() const;
   bool is_special(int32_t id) const;
-  const std::map<int32_t, AddedToken>& by_id() const { return by_id_; }
 
  private:
   std::map<int32_t, AddedToken> by_id_;

@@ -106,13 +106,12 @@ char32_t JsonPlace::character() const {
   return c;
 }
 
-size_t JsonPlace::choice(std::initializer_list<const char*> choices) const {
+size_t JsonPlace::choice(const std::vector<std::string>& choices) const {
   const auto text = string();
-  std::vector<std::string> names(choices.begin(), choices.end());
-  const auto found = std::ranges::find(names, text);
-  if (found != names.end()) return static_cast<size_t>(found - names.begin());
-  const auto near = nearest(text, names);
-  refuse(fmt::format("\"{}\" instead of {}{}", shortened_text(text), join_or(names),
+  const auto found = std::ranges::find(choices, text);
+  if (found != choices.end()) return static_cast<size_t>(found - choices.begin());
+  const auto near = nearest(text, choices);
+  refuse(fmt::format("\"{}\" instead of {}{}", shortened_text(text), join_or(choices),
                      near ? "; did you mean " + *near + "?" : ""));
 }
 

@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "runner/base/error.hpp"
@@ -36,7 +38,7 @@ class JsonPlace {
   /// A string of one character.
   char32_t character() const;
   /// The index of a string among `choices`.
-  size_t choice(std::initializer_list<const char*> choices) const;
+  size_t choice(const std::vector<std::string>& choices) const;
 
   [[noreturn]] void refuse(const std::string& reason) const;
 
@@ -48,6 +50,31 @@ class JsonPlace {
   const Json* value_;
   std::string pointer_;
 };
+
+/// A kind of components: its name in "type", and the function that makes one of the place that describes it.
+template <class Component>
+struct ComponentKind {
+  const char* name;
+  std::unique_ptr<Component> (*make)(const JsonPlace& place);
+
+  /// The kind of the class `Own`, which may need no description.
+  template <class Own>
+  static ComponentKind of(const char* name) {
+    return {name, [](const JsonPlace& place) -> std::unique_ptr<Component> {
+              if constexpr (std::is_constructible_v<Own, const JsonPlace&>) return std::make_unique<Own>(place);
+              if constexpr (std::is_default_constructible_v<Own>) return std::make_unique<Own>();
+            }};
+  }
+};
+/// The component that `place` describes; nullptr: null. Throws Error(usage) with the place of a mistake.
+template <class Component>
+std::unique_ptr<Component> read_component(const JsonPlace& place,
+                                          std::initializer_list<ComponentKind<Component>> kinds) {
+  if (place.is_null()) return nullptr;
+  std::vector<std::string> names;
+  for (const auto& kind : kinds) names.emplace_back(kind.name);
+  return kinds.begin()[place["type"].choice(names)].make(place);
+}
 
 /// Throws Error(usage) for more than tokenizer_bytes_max.
 void check_tokenizer_size(const fs::path& file, size_t bytes);

@@ -1,11 +1,8 @@
 // The common parts of the models: vocabularies, the cache of words, and the choice of a model. The models WordLevel and WordPiece.
 #include "runner/tokenizers/models.hpp"
 
-#include <limits>
-
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/limits.hpp"
-#include "runner/base/text.hpp"
 #include "runner/tokenizers/unicode.hpp"
 
 namespace runner {

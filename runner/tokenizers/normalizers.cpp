@@ -80,16 +80,13 @@ void to_form(Draft& draft, DraftSpace& space, unicode::NormalForm form) {
   rewrite(draft, space.changes);
 }
 
+template <unicode::NormalForm form>
 class NormalFormNormalizer final : public Normalizer {
  public:
-  explicit NormalFormNormalizer(unicode::NormalForm form) : form_(form) {}
-  void apply(Draft& draft, DraftSpace& space, bool) const override { to_form(draft, space, form_); }
+  void apply(Draft& draft, DraftSpace& space, bool) const override { to_form(draft, space, form); }
   bool cuts_at_space(char32_t&) const override { return true; }
   bool cuts_at_line() const override { return true; }
   bool keeps_start() const override { return true; }
-
- private:
-  unicode::NormalForm form_;
 };
 
 class Lowercase final : public Normalizer {
@@ -290,8 +287,8 @@ class ByteLevelNormalizer final : public Normalizer {
 
 class NormalizerSequence final : public Normalizer {
  public:
-  explicit NormalizerSequence(const JsonPlace& list) {
-    for (const auto& item : list.items()) parts_.push_back(read_normalizer(item));
+  explicit NormalizerSequence(const JsonPlace& place) {
+    for (const auto& item : place["normalizers"].items()) parts_.push_back(read_normalizer(item));
   }
   void apply(Draft& draft, DraftSpace& space, bool continues) const override {
     for (const auto& part : parts_) part->apply(draft, space, continues);
@@ -331,38 +328,15 @@ TextPattern::TextPattern(const JsonPlace& pattern) {
 
 std::unique_ptr<Normalizer> read_normalizer(const JsonPlace& place) {
   using unicode::NormalForm;
-  if (place.is_null()) return nullptr;
-  switch (place["type"].choice({"Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents",
-                                "Replace", "Prepend", "BertNormalizer", "Precompiled", "Nmt", "ByteLevel"})) {
-    case 0:
-      return std::make_unique<NormalizerSequence>(place["normalizers"]);
-    case 1:
-      return std::make_unique<NormalFormNormalizer>(NormalForm::nfc);
-    case 2:
-      return std::make_unique<NormalFormNormalizer>(NormalForm::nfd);
-    case 3:
-      return std::make_unique<NormalFormNormalizer>(NormalForm::nfkc);
-    case 4:
-      return std::make_unique<NormalFormNormalizer>(NormalForm::nfkd);
-    case 5:
-      return std::make_unique<Lowercase>();
-    case 6:
-      return std::make_unique<Strip>(place);
-    case 7:
-      return std::make_unique<StripAccents>();
-    case 8:
-      return std::make_unique<Replace>(place);
-    case 9:
-      return std::make_unique<Prepend>(place);
-    case 10:
-      return std::make_unique<BertNormalizer>(place);
-    case 11:
-      return read_precompiled(place);
-    case 12:
-      return std::make_unique<Nmt>();
-    default:
-      return std::make_unique<ByteLevelNormalizer>();
-  }
+  using Kind = ComponentKind<Normalizer>;
+  return read_component<Normalizer>(
+      place,
+      {Kind::of<NormalizerSequence>("Sequence"), Kind::of<NormalFormNormalizer<NormalForm::nfc>>("NFC"),
+       Kind::of<NormalFormNormalizer<NormalForm::nfd>>("NFD"), Kind::of<NormalFormNormalizer<NormalForm::nfkc>>("NFKC"),
+       Kind::of<NormalFormNormalizer<NormalForm::nfkd>>("NFKD"), Kind::of<Lowercase>("Lowercase"),
+       Kind::of<Strip>("Strip"), Kind::of<StripAccents>("StripAccents"), Kind::of<Replace>("Replace"),
+       Kind::of<Prepend>("Prepend"), Kind::of<BertNormalizer>("BertNormalizer"), Kind{"Precompiled", read_precompiled},
+       Kind::of<Nmt>("Nmt"), Kind::of<ByteLevelNormalizer>("ByteLevel")});
 }
 
 }  // namespace runner

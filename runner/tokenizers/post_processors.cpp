@@ -40,8 +40,8 @@ class Frame final : public PostProcessor {
 
 class PostProcessorSequence final : public PostProcessor {
  public:
-  explicit PostProcessorSequence(const JsonPlace& list) {
-    for (const auto& item : list.items()) parts_.push_back(read_post_processor(item));
+  explicit PostProcessorSequence(const JsonPlace& place) {
+    for (const auto& item : place["processors"].items()) parts_.push_back(read_post_processor(item));
   }
   void around(std::vector<int32_t>& before, std::vector<int32_t>& after) const override {
     for (const auto& part : parts_) part->around(before, after);
@@ -118,28 +118,25 @@ std::vector<int32_t> pair_id(const JsonPlace& pair) {
   return {static_cast<int32_t>(pair.at(1).integer(0, greatest_id))};
 }
 
+/// BERT's second text has another type; RoBERTa's is behind two separators.
+template <bool roberta>
+std::unique_ptr<PostProcessor> read_bert_frame(const JsonPlace& place) {
+  const auto cls = pair_id(place["cls"]), sep = pair_id(place["sep"]);
+  const auto between = roberta ? std::vector{sep[0], sep[0]} : sep;
+  return std::make_unique<Frame>(cls, sep, pair_frame(cls, between, sep, /*second_type=*/roberta ? 0 : 1));
+}
+
 }  // namespace
 
 std::unique_ptr<PostProcessor> read_post_processor(const JsonPlace& place) {
-  if (place.is_null()) return nullptr;
-  switch (
-      place["type"].choice({"Sequence", "TemplateProcessing", "ByteLevel", "BertProcessing", "RobertaProcessing"})) {
-    case 0:
-      return std::make_unique<PostProcessorSequence>(place["processors"]);
-    case 1:
-      return read_template(place);
-    case 2:
-      return std::make_unique<Frame>(std::vector<int32_t>{}, std::vector<int32_t>{}, TokenFrame());
-    case 3: {
-      const auto cls = pair_id(place["cls"]), sep = pair_id(place["sep"]);
-      return std::make_unique<Frame>(cls, sep, pair_frame(cls, sep, sep, /*second_type=*/1));
-    }
-    default: {
-      const auto cls = pair_id(place["cls"]), sep = pair_id(place["sep"]);
-      const std::vector<int32_t> twice = {sep[0], sep[0]};
-      return std::make_unique<Frame>(cls, sep, pair_frame(cls, twice, sep, /*second_type=*/0));
-    }
-  }
+  using Kind = ComponentKind<PostProcessor>;
+  const auto add_nothing = [](const JsonPlace&) -> std::unique_ptr<PostProcessor> {
+    return std::make_unique<Frame>(std::vector<int32_t>{}, std::vector<int32_t>{}, TokenFrame());
+  };
+  return read_component<PostProcessor>(
+      place, {Kind::of<PostProcessorSequence>("Sequence"), Kind{"TemplateProcessing", read_template},
+              Kind{"ByteLevel", add_nothing}, Kind{"BertProcessing", read_bert_frame<false>},
+              Kind{"RobertaProcessing", read_bert_frame<true>}});
 }
 
 std::unique_ptr<PostProcessor> make_frame(std::vector<int32_t> before, std::vector<int32_t> after) {

@@ -104,11 +104,6 @@ class BertPreTokenizer final : public PreTokenizer {
   bool cuts_at_line(CutPlace& place) const override { return place.between_words = true; }
 };
 
-Separator separator_of(const JsonPlace& place) {
-  return static_cast<Separator>(
-      place.choice({"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}));
-}
-
 class Punctuation final : public PreTokenizer {
  public:
   explicit Punctuation(const JsonPlace& place)
@@ -325,8 +320,8 @@ class ByteLevel final : public PreTokenizer {
 
 class PreTokenizerSequence final : public PreTokenizer {
  public:
-  explicit PreTokenizerSequence(const JsonPlace& list) {
-    for (const auto& item : list.items()) parts_.push_back(read_pre_tokenizer(item));
+  explicit PreTokenizerSequence(const JsonPlace& place) {
+    for (const auto& item : place["pretokenizers"].items()) parts_.push_back(read_pre_tokenizer(item));
   }
   void apply(Draft& draft, DraftSpace& space, bool continues) const override {
     for (const auto& part : parts_) part->apply(draft, space, continues);
@@ -349,36 +344,22 @@ class PreTokenizerSequence final : public PreTokenizer {
 
 }  // namespace
 
+Separator separator_of(const JsonPlace& behavior) {
+  return static_cast<Separator>(
+      behavior.choice({"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}));
+}
+
 std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonPlace& place) {
-  if (place.is_null()) return nullptr;
-  switch (place["type"].choice({"Sequence", "ByteLevel", "Split", "Digits", "Metaspace", "Whitespace",
-                                "WhitespaceSplit", "BertPreTokenizer", "Punctuation", "CharDelimiterSplit",
-                                "FixedLength", "UnicodeScripts"})) {
-    case 0:
-      return std::make_unique<PreTokenizerSequence>(place["pretokenizers"]);
-    case 1:
-      return std::make_unique<ByteLevel>(place);
-    case 2:
-      return make_split(place);
-    case 3:
-      return std::make_unique<Digits>(place);
-    case 4:
-      return std::make_unique<Metaspace>(place);
-    case 5:
-      return std::make_unique<Whitespace>();
-    case 6:
-      return std::make_unique<WhitespaceSplit>();
-    case 7:
-      return std::make_unique<BertPreTokenizer>();
-    case 8:
-      return std::make_unique<Punctuation>(place);
-    case 9:
-      return std::make_unique<CharDelimiterSplit>(place);
-    case 10:
-      return std::make_unique<FixedLength>(place);
-    default:
-      place["type"].refuse("the pre-tokenizer UnicodeScripts is not supported");
-  }
+  using Kind = ComponentKind<PreTokenizer>;
+  const auto refuse_scripts = [](const JsonPlace& scripts) -> std::unique_ptr<PreTokenizer> {
+    scripts["type"].refuse("the pre-tokenizer UnicodeScripts is not supported");
+  };
+  return read_component<PreTokenizer>(
+      place, {Kind::of<PreTokenizerSequence>("Sequence"), Kind::of<ByteLevel>("ByteLevel"), Kind{"Split", make_split},
+              Kind::of<Digits>("Digits"), Kind::of<Metaspace>("Metaspace"), Kind::of<Whitespace>("Whitespace"),
+              Kind::of<WhitespaceSplit>("WhitespaceSplit"), Kind::of<BertPreTokenizer>("BertPreTokenizer"),
+              Kind::of<Punctuation>("Punctuation"), Kind::of<CharDelimiterSplit>("CharDelimiterSplit"),
+              Kind::of<FixedLength>("FixedLength"), Kind{"UnicodeScripts", refuse_scripts}});
 }
 
 }  // namespace runner

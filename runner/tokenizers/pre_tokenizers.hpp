@@ -37,6 +37,7 @@ extern const char* const gpt2_words;
 
 /// The treatment of the text that separates words.
 enum class Separator { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+Separator separator_of(const JsonPlace& behavior);
 struct Match {
   size_t begin, end;
   bool is_match;

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "runner/base/error.hpp"
-#include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/tokenizers/first_chunk.hpp"
 #include "runner/tokenizers/hf_tokenizer.hpp"

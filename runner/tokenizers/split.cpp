@@ -29,8 +29,7 @@ class Split final : public PreTokenizer {
  public:
   explicit Split(const JsonPlace& place)
       : pattern_(place["pattern"]),
-        separator_(static_cast<Separator>(
-            place["behavior"].choice({"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"}))),
+        separator_(separator_of(place["behavior"])),
         inverted_(place.boolean_or("invert", false)) {}
 
   void apply(Draft& draft, DraftSpace& space, bool) const override {

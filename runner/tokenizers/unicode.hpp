@@ -1,7 +1,6 @@
 // Characters: the classes that tokenizers ask for, lower case, normal forms and grapheme clusters. Texts must be valid UTF-8.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

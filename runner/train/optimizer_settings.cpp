@@ -9,21 +9,19 @@ namespace {
 
 /// The settings of one optimizer, without groups.
 OptimizerConfig own_config(const Recipe::Optimizer& optimizer) {
-  OptimizerConfig config;
-  config.kind = find_optimizer(optimizer.name)->kind;
-  config.lr = optimizer.lr;
-  config.weight_decay = optimizer.weight_decay;
-  config.beta1 = optimizer.betas.at(0);
-  config.beta2 = optimizer.betas.at(1);
-  config.eps = optimizer.eps;
-  config.momentum = optimizer.momentum;
-  config.nesterov = optimizer.nesterov;
-  config.decay_rate = optimizer.decay_rate;
-  config.clip_threshold = optimizer.clip_threshold;
-  config.scale_parameter = optimizer.scale_parameter;
-  config.match_rms = optimizer.adjust_lr == "match_rms_adamw";
-  config.ns_steps = optimizer.ns_steps;
-  return config;
+  return {.kind = find_optimizer(optimizer.name)->kind,
+          .lr = optimizer.lr,
+          .weight_decay = optimizer.weight_decay,
+          .beta1 = optimizer.betas.at(0),
+          .beta2 = optimizer.betas.at(1),
+          .eps = optimizer.eps,
+          .momentum = optimizer.momentum,
+          .nesterov = optimizer.nesterov,
+          .decay_rate = optimizer.decay_rate,
+          .clip_threshold = optimizer.clip_threshold,
+          .scale_parameter = optimizer.scale_parameter,
+          .match_rms = optimizer.adjust_lr == "match_rms_adamw",
+          .ns_steps = optimizer.ns_steps};
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Curves and the names of metrics.
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <system_error>
 #include <thread>

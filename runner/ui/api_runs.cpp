@@ -5,7 +5,6 @@
 #include <set>
 
 #include "runner/base/clock.hpp"
-#include "runner/base/files.hpp"
 #include "runner/base/metric_names.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/curves.hpp"

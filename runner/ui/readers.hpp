@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <deque>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>

@@ -1,6 +1,5 @@
 #include "runner/ui/serve.hpp"
 
-#include <dlfcn.h>
 #include <malloc.h>
 #include <signal.h>
 #include <zlib.h>
@@ -19,21 +18,6 @@
 namespace runner::ui {
 
 namespace {
-
-/// Loads the module with the HTTP server and the files of the page. Throws Error(environment) that says how to install it.
-const UiModule& load_ui_module() {
-  const fs::path path = beside_program("librunner_ui.so");
-  if (!fs::exists(path))
-    throw environment_error("this build has no `runner ui` ({} does not exist); run scripts/setup and build again",
-                            path.string());
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw environment_error("cannot load the module of `runner ui`: {}; run scripts/setup", dlerror());
-  auto* entry = reinterpret_cast<decltype(&runner_ui_module)>(dlsym(library, "runner_ui_module"));
-  if (!entry || entry()->version != UiModule::current_version)
-    throw environment_error("{} belongs to another build than this program; build and install both again",
-                            path.string());
-  return *entry();
-}
 
 std::string type_of(std::string_view name) {
   if (name.ends_with(".js")) return "text/javascript; charset=utf-8";
@@ -163,7 +147,11 @@ void serve(const UiOptions& options, const Hooks& hooks) {
     throw usage_error("--host \"\" is no address: it is a name or an address of this machine, or 0.0.0.0 for all");
   ::mallopt(M_ARENA_MAX,
             2);  // threads of many connections would keep the memory of large answers, each in an arena of its own
-  const UiModule& module = load_ui_module();
+  const auto& module = open_module<UiModule>({.file = "librunner_ui.so",
+                                              .function = "runner_ui_module",
+                                              .lack = "has no `runner ui`",
+                                              .title = "the module of `runner ui`",
+                                              .setup = "scripts/setup"});
   const sigset_t signals = ending_signals();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);

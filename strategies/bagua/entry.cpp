@@ -77,17 +77,15 @@ std::vector<StrategyOption> bagua_strategy_options() {
 }  // namespace
 
 Entry bagua_entry() {
-  Entry entry;
-  entry.name = "bagua";
-  entry.summary = "Bagua's algorithms: gradients in 8 bits, or replicas that are averaged with other ranks.";
-  entry.aliases = {{"BaguaStrategy"}};
-  entry.options = bagua_strategy_options();
-  entry.refuse = with_options(bagua_options, refuse_bagua);
-  entry.notes = with_options(bagua_options, notes_of_bagua);
-  entry.label =
-      with_options(bagua_options, [](const Job&, const BaguaOptions& options) { return "bagua " + options.algorithm; });
-  entry.plan = with_options(bagua_options, bagua_plan);
-  return entry;
+  return {.name = "bagua",
+          .summary = "Bagua's algorithms: gradients in 8 bits, or replicas that are averaged with other ranks.",
+          .aliases = {{"BaguaStrategy"}},
+          .options = bagua_strategy_options(),
+          .refuse = with_options(bagua_options, refuse_bagua),
+          .notes = with_options(bagua_options, notes_of_bagua),
+          .label = with_options(bagua_options,
+                                [](const Job&, const BaguaOptions& options) { return "bagua " + options.algorithm; }),
+          .plan = with_options(bagua_options, bagua_plan)};
 }
 
 }  // namespace runner

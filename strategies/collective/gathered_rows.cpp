@@ -6,9 +6,7 @@ namespace runner {
 
 namespace {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 /// Each rank sends as many rows as the rank with the most; a rank with fewer adds zeros.
 class GatheredRows : public torch::autograd::Function<GatheredRows> {

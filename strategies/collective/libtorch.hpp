@@ -4,3 +4,12 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
+
+namespace runner {
+
+/// The dtype of sums, statistics and losses of these values: fp32, or fp64 for fp64.
+inline torch::ScalarType wide_dtype(const torch::Tensor& values) {
+  return values.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+}  // namespace runner

@@ -105,13 +105,11 @@ class RecordingBackend : public c10d::Backend {
  private:
   void note(Collective kind, torch::ScalarType dtype, size_t bytes, int64_t root = 0,
             const c10d::ReduceOp& reduction = c10d::ReduceOp::SUM) {
-    Operation operation;
-    operation.bytes = bytes;
-    operation.kind = kind;
-    operation.dtype = static_cast<int8_t>(dtype);
-    operation.reduction = static_cast<uint8_t>(reduction.op_);
-    operation.root = static_cast<uint32_t>(root);
-    trace_->called(group_, operation);
+    trace_->called(group_, {.bytes = bytes,
+                            .kind = kind,
+                            .dtype = static_cast<int8_t>(dtype),
+                            .reduction = static_cast<uint8_t>(reduction.op_),
+                            .root = static_cast<uint32_t>(root)});
   }
 
   c10::intrusive_ptr<c10d::Backend> inner_;

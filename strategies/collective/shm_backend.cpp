@@ -329,14 +329,12 @@ class ShmBackend : public c10d::Backend {
   /// The next operation over `payload`, the whole tensor that it works on.
   Operation next(Collective kind, const at::Tensor& payload, int64_t root, c10d::ReduceOp::RedOpType reduction) {
     bytes_of(payload);  // a wrong tensor fails on this rank only, before anything is announced
-    Operation operation;
-    operation.sequence = ++sequence_;
-    operation.bytes = payload.nbytes();
-    operation.kind = kind;
-    operation.dtype = static_cast<int8_t>(payload.scalar_type());
-    operation.reduction = static_cast<uint8_t>(reduction);
-    operation.root = static_cast<uint32_t>(root);
-    return operation;
+    return {.sequence = ++sequence_,
+            .bytes = payload.nbytes(),
+            .kind = kind,
+            .dtype = static_cast<int8_t>(payload.scalar_type()),
+            .reduction = static_cast<uint8_t>(reduction),
+            .root = static_cast<uint32_t>(root)};
   }
 
   /// Announces a collective.

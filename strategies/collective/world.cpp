@@ -1,7 +1,5 @@
 #include "strategies/collective/world.hpp"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <map>
 #include <mutex>

@@ -270,18 +270,18 @@ std::vector<StrategyOption> colossalai_strategy_options() {
 }  // namespace
 
 Entry colossalai_entry() {
-  Entry entry;
-  entry.name = "colossalai";
-  entry.summary = "ZeRO-3 over chunks of parameters, whose shards can be in host memory.";
-  entry.aliases = {{"ColossalAIStrategy"}};
-  entry.options = colossalai_strategy_options();
-  entry.refuse = with_options(colossal_options, refuse_colossal);
-  entry.label = with_options(colossal_options, label_of_colossalai);
-  entry.notes = with_options(colossal_options, notes_of_colossalai);
-  entry.variants = placements;
-  entry.own_units = true;  // chunks
-  entry.plan = with_options(colossal_options, colossal_plan);
-  return entry;
+  return {
+      .name = "colossalai",
+      .summary = "ZeRO-3 over chunks of parameters, whose shards can be in host memory.",
+      .aliases = {{"ColossalAIStrategy"}},
+      .options = colossalai_strategy_options(),
+      .refuse = with_options(colossal_options, refuse_colossal),
+      .notes = with_options(colossal_options, notes_of_colossalai),
+      .label = with_options(colossal_options, label_of_colossalai),
+      .variants = placements,
+      .plan = with_options(colossal_options, colossal_plan),
+      .own_units = true  // chunks
+  };
 }
 
 }  // namespace runner

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -271,8 +270,8 @@ struct Alias {
 struct Entry {
   std::string name;
   std::string summary;
-  std::vector<Alias> aliases;
-  std::vector<StrategyOption> options;
+  std::vector<Alias> aliases = {};
+  std::vector<StrategyOption> options = {};
   /// Options with which gradients of several micro-batches are reduced once a step instead of after each; null: none.
   nlohmann::json reduced_once = nullptr;
   /// The options with which `shard` ranks have one copy of the state, and there are `replicate` copies. Empty: it has no such options.

@@ -2,7 +2,6 @@
 // entries compute bytes from it.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "strategies/contract/model_spec.hpp"

@@ -12,12 +12,8 @@ namespace {
 
 constexpr double floor_of_squares = 1e-30, floor_of_parameter = 1e-3;  ///< eps of Transformers' Adafactor
 
-torch::ScalarType wide_type(const torch::Tensor& tensor) {
-  return tensor.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
 torch::Tensor wide_gradient(const MatrixPart& part, double divisor) {
-  auto gradient = part.gradient.to(wide_type(part.parameter), /*non_blocking=*/false, /*copy=*/true);
+  auto gradient = part.gradient.to(wide_dtype(part.parameter), /*non_blocking=*/false, /*copy=*/true);
   return divisor == 1.0 ? gradient : gradient.div_(divisor);
 }
 
@@ -79,7 +75,7 @@ class SumBuffer {
     int64_t at = 0;
     for (const auto& part : parts) {
       const int64_t size = sizes(part);
-      const auto own = part.parameter.defined() ? wide_type(part.parameter) : of_shared;
+      const auto own = part.parameter.defined() ? wide_dtype(part.parameter) : of_shared;
       slices_.push_back(part.shared ? buffer_.narrow(0, at, size)
                                     : torch::zeros({size}, torch::dtype(own).device(part.device)));
       if (part.shared) at += size;
@@ -194,7 +190,7 @@ void put_momentum(const OptimizerConfig& config, const MatrixPart& part, double 
 void apply_matrix(const OptimizerConfig& config, const Optimizer::Update& update, const MatrixPart& part,
                   const torch::Tensor& matrix) {
   const double rate = part.group.lr * update.lr_factor;
-  const auto change = matrix.narrow(0, part.offset, part.parameter.numel()).to(wide_type(part.parameter));
+  const auto change = matrix.narrow(0, part.offset, part.parameter.numel()).to(wide_dtype(part.parameter));
   part.parameter.mul_(1 - rate * part.group.weight_decay);
   // A mixed subtraction would make a wide copy of the result, too.
   auto wide = part.parameter.to(change.scalar_type()).sub_(change, rate * rate_factor(config, part));

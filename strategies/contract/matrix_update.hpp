@@ -1,6 +1,5 @@
 // Updates that need sums over a whole parameter, or all of a matrix: Adafactor and Muon. A rank may have a part of the parameter.
 #pragma once
-#include <functional>
 #include <vector>
 
 #include "strategies/contract/optimizer.hpp"

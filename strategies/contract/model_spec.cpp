@@ -21,14 +21,6 @@ int64_t ModelSpec::parameter_count() const {
   return count;
 }
 
-int64_t ModelSpec::state_elements(int states) const {
-  int64_t count = 0;
-  for (const auto& block : blocks)
-    for (const auto& parameter : block.parameters)
-      count += parameter.numel() * ((parameter.of_base ? 0 : 1) + (parameter.trainable ? states : 0));
-  return count;
-}
-
 bool ModelSpec::continues_layer(size_t block) const {
   return block > 0 && block < blocks.size() && blocks[block].layer_name() == blocks[block - 1].layer_name();
 }
@@ -136,14 +128,10 @@ bool ModelSpec::converts() const {
 }
 
 size_t ModelSpec::slot(const std::string& parameter_name) const {
-  size_t index = 0;
-  for (const auto& block : blocks)
-    for (const auto& parameter : block.parameters) {
-      if (parameter.name == parameter_name) return index;
-      ++index;
-    }
-  RUNNER_CHECK(false, "no parameter `{}` in the model", parameter_name);
-  return 0;
+  const auto all = parameters();
+  const auto found = std::ranges::find(all, parameter_name, &ParameterSpec::name);
+  RUNNER_CHECK(found != all.end(), "no parameter `{}` in the model", parameter_name);
+  return static_cast<size_t>(found - all.begin());
 }
 
 size_t ModelSpec::batch_field(const std::string& name) const {

@@ -176,8 +176,6 @@ struct ModelSpec {
   double backward_flops_per_token(size_t block) const;
   /// Training FLOPs per token: forward and backward, without recomputation.
   double training_flops_per_token() const;
-  /// Elements of checkpoints: of parameters that are not of_base, and of `states` optimizer states for each that is trained.
-  int64_t state_elements(int states) const;
   /// All parameters in block order. An index into this list is called a slot.
   std::vector<const ParameterSpec*> parameters() const;
   /// Elements of the parameter in `slot`. Does not build the list.

@@ -42,7 +42,7 @@ struct OptimizerConfig {
     std::string label = "";  ///< for logs; empty: the pattern
     size_t optimizer = 0;    ///< the n-th of `others`, or this one
   };
-  std::vector<Group> groups;
+  std::vector<Group> groups = {};
   double layer_decay =
       1;  ///< rate of a layer, relative to that of the layer above it (BEiT, arXiv:2106.08254, appendix)
 

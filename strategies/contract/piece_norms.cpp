@@ -23,7 +23,7 @@ std::vector<torch::Tensor> parts_of(const torch::Tensor& tensor) {
 
 torch::Tensor piece_norms(const std::vector<torch::Tensor>& tensors) {
   RUNNER_CHECK(!tensors.empty());
-  const auto wide = tensors.front().scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const auto wide = wide_dtype(tensors.front());
   // On CUDA one tensor is one piece: its kernels add in a tree, and one launch is enough for all tensors.
   if (tensors.front().is_cuda()) return at::stack(at::_foreach_norm(tensors, 2, wide));
   constexpr int64_t piece = 4096;

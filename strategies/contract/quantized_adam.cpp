@@ -5,8 +5,6 @@
 #include <cmath>
 #include <vector>
 
-#include "runner/base/bfloat16.hpp"
-
 namespace runner {
 
 namespace {

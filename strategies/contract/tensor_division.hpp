@@ -4,7 +4,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,18 +48,10 @@ struct TensorDivision {
 
   bool divides() const { return ranks > 1; }
   bool divides_rows() const { return divides() && sequence_parallel; }
-  /// Elements per token, on the rank with most: of tensors between the products, and of tensors with divided columns.
+  /// Elements per token of tensors between the products, on the rank with most.
   double of_rows(double elements) const { return divides_rows() ? elements / ranks : elements; }
-  double of_columns(double elements) const { return elements / ranks; }
   /// The largest share of `units` units that a rank has.
   int64_t most(int64_t units) const { return (units + ranks - 1) / ranks; }
-  /// 4-byte values per token with which the ranks compute the loss of divided logits (models/cross_entropy.cpp).
-  int64_t loss_values() const {
-    constexpr int64_t own = 12;  // places of targets in 8 bytes each, masks, and values of this rank and of all ranks
-    constexpr int64_t gathered =
-        5;  // of each rank: the largest logit, the sum of exponentials, the target's logit, and two products
-    return divides() ? own + gathered * ranks : 0;
-  }
   bool operator==(const TensorDivision&) const = default;
 };
 

@@ -117,7 +117,7 @@ void quantized(const TensorUpdate& update) {
 }  // namespace
 
 void tensor_update(const TensorUpdate& update) {
-  const auto type = update.parameter.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const auto type = wide_dtype(update.parameter);
   if (update.states.size() == 4) return quantized(update);
   switch (update.settings.rule) {
     case UpdateRule::schedule_free:

@@ -4,8 +4,7 @@
 
 namespace runner {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Edge;
+using torch::autograd::AutogradContext, torch::autograd::Edge;
 
 void WeightGradients::leave(const torch::Tensor& weight, std::function<torch::Tensor()> product) {
   left_.push_back({torch::autograd::impl::gradient_edge(weight), std::move(product)});

@@ -12,14 +12,12 @@ namespace runner {
 namespace {
 
 Entry with_threads(std::string name, std::string summary, std::vector<Alias> aliases) {
-  Entry entry;
-  entry.name = std::move(name);
-  entry.summary = std::move(summary);
-  entry.aliases = std::move(aliases);
-  entry.options = strategy_options({bucket_cap_option()});
-  entry.ranks_are_threads = true;
-  entry.plan = bucketed_plan;
-  return entry;
+  return {.name = std::move(name),
+          .summary = std::move(summary),
+          .aliases = std::move(aliases),
+          .options = strategy_options({bucket_cap_option()}),
+          .ranks_are_threads = true,
+          .plan = bucketed_plan};
 }
 
 }  // namespace

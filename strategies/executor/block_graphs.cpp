@@ -13,8 +13,7 @@
 
 namespace runner {
 
-using torch::autograd::Node;
-using torch::autograd::variable_list;
+using torch::autograd::Node, torch::autograd::variable_list;
 
 namespace {
 

@@ -19,7 +19,6 @@
 #pragma once
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>

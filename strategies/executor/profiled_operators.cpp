@@ -16,14 +16,10 @@ namespace {
 
 using torch::Tensor;
 
-torch::ScalarType wide(const Tensor& x) {
-  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
 Tensor statistics(const Tensor& x, at::IntArrayRef normalized) {
   auto sizes = x.sizes().vec();
   for (size_t i = 0; i < normalized.size(); ++i) sizes[sizes.size() - 1 - i] = 1;
-  return at::empty(sizes, x.options().dtype(wide(x)));
+  return at::empty(sizes, x.options().dtype(runner::wide_dtype(x)));
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor& x, at::IntArrayRef shape, const std::optional<Tensor>&,
@@ -40,7 +36,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor&, const Tens
                                                        const std::optional<Tensor>& bias, std::array<bool, 3> mask) {
   // The CPU's kernel sums the gradients of the weight and of the bias for each thread.
   const int64_t threads = runner::on_host(x) && (mask[1] || mask[2]) ? at::get_num_threads() : 0;
-  const auto sums = at::empty({2, threads, x.size(-1)}, x.options().dtype(wide(x)));
+  const auto sums = at::empty({2, threads, x.size(-1)}, x.options().dtype(runner::wide_dtype(x)));
   return {like(x, mask[0]), like(weight, mask[1]), like(bias, mask[2])};
 }
 

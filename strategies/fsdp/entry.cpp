@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "runner/base/glob.hpp"
 #include "runner/base/layer_class.hpp"
@@ -338,16 +337,15 @@ ParallelPlan model_parallel_plan(const Job& job, const ModelParallelOptions& opt
 }  // namespace
 
 Entry model_parallel_entry() {
-  Entry entry;
-  entry.name = "model_parallel";
-  entry.summary =
-      "The ranks of a node divide the matrices of the model (tensor parallelism), and the nodes divide the data as "
-      "fsdp does.";
-  entry.aliases = {{"ModelParallelStrategy"}, {"tensor_parallel"}, {"tp"}};
-  entry.options = strategy_options(model_parallel_options().options());
-  entry.own_axis = Axis::tensor;
-  entry.plan = with_options(model_parallel_options, model_parallel_plan);
-  return entry;
+  return {
+      .name = "model_parallel",
+      .summary =
+          "The ranks of a node divide the matrices of the model (tensor parallelism), and the nodes divide the data as "
+          "fsdp does.",
+      .aliases = {{"ModelParallelStrategy"}, {"tensor_parallel"}, {"tp"}},
+      .options = strategy_options(model_parallel_options().options()),
+      .own_axis = Axis::tensor,
+      .plan = with_options(model_parallel_options, model_parallel_plan)};
 }
 
 }  // namespace runner

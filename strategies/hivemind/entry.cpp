@@ -71,16 +71,14 @@ std::vector<StrategyOption> hivemind_strategy_options() {
 }  // namespace
 
 Entry hivemind_entry() {
-  Entry entry;
-  entry.name = "hivemind";
-  entry.summary = "Peers that come and go collect gradients until they have target_batch_size samples together.";
-  entry.aliases = {{"HivemindStrategy"}};
-  entry.options = hivemind_strategy_options();
-  entry.distributed = false;
-  entry.refuse = with_options(hivemind_options, refuse_hivemind);
-  entry.notes = with_options(hivemind_options, notes_of_hivemind);
-  entry.plan = with_options(hivemind_options, hivemind_plan);
-  return entry;
+  return {.name = "hivemind",
+          .summary = "Peers that come and go collect gradients until they have target_batch_size samples together.",
+          .aliases = {{"HivemindStrategy"}},
+          .options = hivemind_strategy_options(),
+          .distributed = false,
+          .refuse = with_options(hivemind_options, refuse_hivemind),
+          .notes = with_options(hivemind_options, notes_of_hivemind),
+          .plan = with_options(hivemind_options, hivemind_plan)};
 }
 
 }  // namespace runner

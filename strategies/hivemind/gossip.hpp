@@ -3,7 +3,6 @@
 #pragma once
 #include <condition_variable>
 #include <random>
-#include <set>
 
 #include "strategies/hivemind/peer_table.hpp"
 #include "strategies/hivemind/server.hpp"

@@ -19,11 +19,7 @@ namespace runner {
 
 namespace {
 
-using swarm::AverageResult;
-using swarm::Collector;
-using swarm::PeerId;
-using swarm::State;
-using swarm::Swarm;
+using swarm::AverageResult, swarm::Collector, swarm::PeerId, swarm::State, swarm::Swarm;
 
 /// A hash of what all peers must have alike: the tensors, the order in which gradients are sent, and the samples of an update.
 uint64_t schema_of(const std::vector<StateTensor>& tensors, const std::vector<Extension::Bucket>& buckets,

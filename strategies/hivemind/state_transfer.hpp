@@ -1,6 +1,5 @@
 // Late joiners load the complete state from a peer.
 #pragma once
-#include <functional>
 #include <memory>
 
 #include "strategies/hivemind/gossip.hpp"

@@ -144,13 +144,6 @@ bool Swarm::wait_until_ready(Milliseconds patience) {
   return true;
 }
 
-bool Swarm::has_company() const {
-  const PeerRecord own = table_.own();
-  return std::ranges::any_of(table_.live(), [&](const PeerRecord& peer) {
-    return peer.participates && peer.schema == own.schema && peer.epoch == own.epoch;
-  });
-}
-
 AverageResult Swarm::average(const std::string& purpose, std::span<float> values, double weight,
                              Compression compression) {
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return {};

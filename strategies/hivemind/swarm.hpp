@@ -105,8 +105,6 @@ class Swarm {
   bool is_ready();
   /// Waits until is_ready(), at most so long.
   bool wait_until_ready(Milliseconds patience);
-  /// Whether another peer trains that has made as many updates as this one.
-  bool has_company() const;
   std::vector<PeerRecord> peers() const { return table_.live(); }
 
   // ---- averages

@@ -161,17 +161,15 @@ std::string label_of_horovod(const Job&, const HorovodOptions& options) {
 }  // namespace
 
 Entry horovod_entry() {
-  Entry entry;
-  entry.name = "horovod";
-  entry.summary = "Horovod's data parallelism: gradients are averaged or summed, or updates are combined by Adasum.";
-  entry.aliases = {{"HorovodStrategy"}};
-  entry.options = horovod_strategy_options();
-  entry.refuse = with_options(horovod_options, refuse_horovod);
-  entry.notes = with_options(horovod_options, notes_of_horovod);
-  entry.label = with_options(horovod_options, label_of_horovod);
-  entry.rate_factor = with_options(horovod_options, rate_factor);
-  entry.plan = with_options(horovod_options, horovod_plan);
-  return entry;
+  return {.name = "horovod",
+          .summary = "Horovod's data parallelism: gradients are averaged or summed, or updates are combined by Adasum.",
+          .aliases = {{"HorovodStrategy"}},
+          .options = horovod_strategy_options(),
+          .refuse = with_options(horovod_options, refuse_horovod),
+          .notes = with_options(horovod_options, notes_of_horovod),
+          .label = with_options(horovod_options, label_of_horovod),
+          .rate_factor = with_options(horovod_options, rate_factor),
+          .plan = with_options(horovod_options, horovod_plan)};
 }
 
 }  // namespace runner

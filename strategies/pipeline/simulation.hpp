@@ -5,7 +5,6 @@
 // have no tags: a channel delivers them in the order of the sends.
 #pragma once
 #include <limits>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <optional>
 #include <sstream>
-#include <vector>
 
 namespace runner::pjrt {
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <utility>
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"

@@ -4,7 +4,6 @@
 // vocabulary projection, which forward computes already, are in the first part.
 #pragma once
 #include <cstddef>
-#include <vector>
 
 #include "strategies/contract/model_spec.hpp"
 

@@ -1,7 +1,6 @@
 #include "strategies/program/update_work.hpp"
 
 #include <algorithm>
-#include <functional>
 
 #include "strategies/contract/host_update.hpp"
 #include "strategies/offload/swapped_arrays.hpp"

@@ -48,7 +48,7 @@ class Adasum : public BaseReducer {
     for (int64_t nodes = 2; nodes <= groups_.nodes; nodes *= 2)
       levels_.push_back(neighbours(world_, nodes * groups_.node, fmt::format("adasum_{}", nodes)));
     for (const auto& bucket : buckets_)
-      starts_.push_back(torch::empty_like(bucket.parameters, wide(bucket.parameters)));
+      starts_.push_back(torch::empty_like(bucket.parameters, wide_dtype(bucket.parameters)));
   }
 
   /// Not in the dtype of the wire: gradients are not sent.
@@ -124,7 +124,7 @@ class Adasum : public BaseReducer {
     norms = norms.cpu();
     each_piece([&](int64_t i, const torch::Tensor& a, const torch::Tensor& b) {
       const auto* of_item = norms.data_ptr<double>() + 3 * i;
-      const auto sum = a.to(wide(a)) * factor(of_item[0], of_item[1]);
+      const auto sum = a.to(wide_dtype(a)) * factor(of_item[0], of_item[1]);
       a.copy_(sum.add(b, factor(of_item[0], of_item[2])));
     });
   }

@@ -39,7 +39,7 @@ class AsyncAverage : public BaseReducer {
     for (int rank = 0; rank < world_.size; ++rank) everybody.push_back(rank);
     averages_ = world_.make_subgroup(everybody, "bagua_async");
     for (const auto& bucket : buckets_) {
-      const auto copy = [&] { return torch::zeros_like(bucket.parameters, wide(bucket.parameters)); };
+      const auto copy = [&] { return torch::zeros_like(bucket.parameters, wide_dtype(bucket.parameters)); };
       rounds_.push_back({.copy = copy(), .sum = copy()});
     }
   }

@@ -44,10 +44,6 @@ class BaseReducer : public Reducer {
   static void wait(Work& work) {
     if (work) std::exchange(work, {})->wait();
   }
-  /// The dtype in which values of a tensor are summed: its own, but float32 for 16 bits.
-  static torch::ScalarType wide(const torch::Tensor& tensor) {
-    return at::promote_types(tensor.scalar_type(), at::kFloat);
-  }
   torch::Tensor& values(size_t bucket) { return values_[bucket]; }
   /// A tensor that each rank has, with other values: "reducer/NAME".
   StateTensor own_piece(const std::string& name, const torch::Tensor& tensor) const;

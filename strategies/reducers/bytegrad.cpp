@@ -24,7 +24,7 @@ class ByteGrad : public BaguaReducer {
     BaguaReducer::prepared();
     pending_.resize(buckets_.size());
   }
-  torch::ScalarType dtype_of_values() const override { return wide(buckets_.front().gradients); }
+  torch::ScalarType dtype_of_values() const override { return wide_dtype(buckets_.front().gradients); }
   void start(size_t b, torch::Tensor& values) override {
     to_means(values);
     start_mean(b, values);

@@ -38,7 +38,7 @@ class Decentralized : public BaguaReducer {
     if (!averages_now()) return;
     auto& average = averages_[b];
     const auto& parameters = buckets_[b].parameters;
-    average.own = parameters.to(wide(parameters), /*non_blocking=*/false, /*copy=*/true);
+    average.own = parameters.to(wide_dtype(parameters), /*non_blocking=*/false, /*copy=*/true);
     if (node_)
       average.work = start_node_sum(average.own);
     else
@@ -126,7 +126,7 @@ class LowPrecisionDecentralized : public BaguaReducer {
     if (world_.size == 1 || updates_++ % options_.communication_interval != 0) return;
     torch::NoGradGuard no_grad;
     for (size_t b = 0; b < buckets_.size(); ++b) {
-      auto x = buckets_[b].parameters.to(wide(buckets_[b].parameters));
+      auto x = buckets_[b].parameters.to(wide_dtype(buckets_[b].parameters));
       if (auto work = start_node_sum(x)) work->wait();
       if (groups_.node > 1) x.div_(static_cast<double>(groups_.node));
       if (exchanges()) x.copy_(publish(states_[b], x));
@@ -140,7 +140,7 @@ class LowPrecisionDecentralized : public BaguaReducer {
     BaguaReducer::prepared();
     if (world_.size == 1) return;
     for (const auto& bucket : buckets_) {
-      const auto zeros = [&] { return torch::zeros_like(bucket.parameters, wide(bucket.parameters)); };
+      const auto zeros = [&] { return torch::zeros_like(bucket.parameters, wide_dtype(bucket.parameters)); };
       states_.push_back({.own = zeros(), .left = zeros(), .right = zeros()});
     }
   }

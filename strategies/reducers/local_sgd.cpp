@@ -77,7 +77,7 @@ class LocalSgd : public BaseReducer {
     if (!group) return;
     torch::NoGradGuard no_grad;
     for (const auto& bucket : buckets_) {
-      auto sum = bucket.parameters.to(wide(bucket.parameters));
+      auto sum = bucket.parameters.to(wide_dtype(bucket.parameters));
       auto work = start_sum(sum, group);
       wait(work);
       bucket.parameters.copy_(sum.div_(static_cast<double>(size)));

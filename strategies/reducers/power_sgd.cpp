@@ -88,7 +88,7 @@ class PowerSgd : public BaseReducer {
 
  protected:
   /// Factors and errors are kept in float32 or wider. Only messages have the dtype of the wire.
-  torch::ScalarType dtype_of_values() const override { return wide(buckets_.front().gradients); }
+  torch::ScalarType dtype_of_values() const override { return wide_dtype(buckets_.front().gradients); }
 
   void prepared() override {
     if (buckets_.empty()) return;

@@ -37,8 +37,7 @@ Arrays arrays_of(const ModelSpec& model, const ParallelPlan& plan, const Optimiz
   return arrays;
 }
 
-using pjrt::ModuleText;
-using pjrt::Value;
+using pjrt::ModuleText, pjrt::Value;
 
 namespace {
 

@@ -9,9 +9,7 @@
 
 namespace runner::xla {
 
-using pjrt::Shape;
-using pjrt::Type;
-using pjrt::Value;
+using pjrt::Shape, pjrt::Type, pjrt::Value;
 
 namespace {
 

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <filesystem>
 
 #include "runner/base/clock.hpp"
 #include "runner/base/error.hpp"
-#include "runner/base/own_program.hpp"
 #include "runner/base/text.hpp"
 #include "strategies/collective/counting_allocator.hpp"
 

@@ -8,7 +8,6 @@
 
 #include "runner/base/layer_class.hpp"
 #include "runner/base/text.hpp"
-#include "strategies/contract/gradient_buckets.hpp"
 #include "strategies/contract/mixed_precision.hpp"
 #include "strategies/contract/with_options.hpp"
 #include "strategies/program/program.hpp"

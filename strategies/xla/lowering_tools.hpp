@@ -6,16 +6,8 @@
 
 namespace runner::xla {
 
-using pjrt::Binary;
-using pjrt::Comparison;
-using pjrt::counted_dims;
-using pjrt::ElementType;
-using pjrt::ModuleText;
-using pjrt::Reduction;
-using pjrt::Shape;
-using pjrt::Type;
-using pjrt::Unary;
-using pjrt::Value;
+using pjrt::Binary, pjrt::Comparison, pjrt::counted_dims, pjrt::ElementType, pjrt::ModuleText, pjrt::Reduction,
+    pjrt::Shape, pjrt::Type, pjrt::Unary, pjrt::Value;
 
 using pjrt::is_float;
 inline bool is_float(const Value& a) { return is_float(a.type.element); }

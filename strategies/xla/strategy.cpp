@@ -23,8 +23,7 @@ namespace runner {
 namespace {
 
 using pjrt::Buffer;
-using xla::ParameterArray;
-using xla::ProgramForm;
+using xla::ParameterArray, xla::ProgramForm;
 
 class CompiledStrategy : public Strategy {
  public:

@@ -11,9 +11,7 @@
 
 namespace runner::xla {
 
-using pjrt::ModuleText;
-using pjrt::Shape;
-using pjrt::Value;
+using pjrt::ModuleText, pjrt::Shape, pjrt::Value;
 
 namespace {
 

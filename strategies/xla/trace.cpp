@@ -11,8 +11,7 @@
 
 namespace runner::xla {
 
-using pjrt::ElementType;
-using pjrt::Value;
+using pjrt::ElementType, pjrt::Value;
 
 ElementType element_type(torch::ScalarType type) {
   switch (type) {

@@ -6,10 +6,7 @@
 
 namespace runner::xla {
 
-using pjrt::Binary;
-using pjrt::ModuleText;
-using pjrt::Unary;
-using pjrt::Value;
+using pjrt::Binary, pjrt::ModuleText, pjrt::Unary, pjrt::Value;
 
 namespace {
 

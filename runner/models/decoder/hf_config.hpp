@@ -34,7 +34,6 @@ struct HfFamily {
   bool attention_bias, mlp_bias;  ///< has such a key
   HfWindow window;
   int64_t sliding_window;  ///< value of an absent key
-  std::vector<std::string> own_keys;
 };
 
 const std::vector<HfFamily>& hf_families();

@@ -10,26 +10,20 @@ namespace runner::decoder {
 // clang-format off
 const std::vector<HfFamily>& hf_families() {
   using W = HfWindow;
-  static const std::vector<std::string> softcaps = {"query_pre_attn_scalar", "final_logit_softcapping",
-                                                    "attn_logit_softcapping", "use_bidirectional_attention"};
   static const std::vector<HfFamily> list = {
       // name, model_type, architecture, positions, kv, head, eps, theta, tied, attention_bias, mlp_bias, window
-      {"llama", "llama", "LlamaForCausalLM", 2048, 0, 0, 1e-6, 1e4, false, true, true, W::none, 0, {}},
-      {"mistral", "mistral", "MistralForCausalLM", 131072, 8, 0, 1e-6, 1e4, false, false, false, W::every_layer, 4096, {}},
-      {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, 32, 0, 1e-6, 1e4, false, false, false, W::from_layer, 4096, {}},
-      {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768, 32, 128, 1e-6, 1e4, false, true, false, W::from_layer, 4096, {}},
-      {"gemma", "gemma", "GemmaForCausalLM", 8192, 16, 256, 1e-6, 1e4, true, true, false, W::none, 0, {"use_bidirectional_attention"}},
-      {"gemma2", "gemma2", "Gemma2ForCausalLM", 8192, 4, 256, 1e-6, 1e4, true, true, false, W::pattern, 4096, softcaps},
-      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", 131072, 4, 256, 1e-6, 1e6, true, true, false, W::pattern, 4096, softcaps},
-      {"phi3", "phi3", "Phi3ForCausalLM", 4096, 0, 0, 1e-5, 1e4, false, false, false, W::every_layer, 0,
-       {"resid_pdrop", "embd_pdrop", "original_max_position_embeddings"}},
-      {"gpt_neox", "gpt_neox", "GPTNeoXForCausalLM", 2048, 0, 0, 1e-5, 1e4, false, true, false, W::none, 0,
-       {"rotary_pct", "rotary_emb_base", "hidden_dropout", "use_parallel_residual"}},
-      {"olmo2", "olmo2", "Olmo2ForCausalLM", 2048, 0, 0, 1e-5, 1e4, false, true, false, W::none, 0, {}},
-      {"smollm3", "smollm3", "SmolLM3ForCausalLM", 32768, 4, 0, 1e-6, 2e6, true, true, true, W::only_types, 0,
-       {"no_rope_layers", "no_rope_layer_interval"}},
-      {"granite", "granite", "GraniteForCausalLM", 2048, 0, 0, 1e-6, 1e4, false, true, true, W::none, 0,
-       {"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"}},
+      {"llama", "llama", "LlamaForCausalLM", 2048, 0, 0, 1e-6, 1e4, false, true, true, W::none, 0},
+      {"mistral", "mistral", "MistralForCausalLM", 131072, 8, 0, 1e-6, 1e4, false, false, false, W::every_layer, 4096},
+      {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, 32, 0, 1e-6, 1e4, false, false, false, W::from_layer, 4096},
+      {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768, 32, 128, 1e-6, 1e4, false, true, false, W::from_layer, 4096},
+      {"gemma", "gemma", "GemmaForCausalLM", 8192, 16, 256, 1e-6, 1e4, true, true, false, W::none, 0},
+      {"gemma2", "gemma2", "Gemma2ForCausalLM", 8192, 4, 256, 1e-6, 1e4, true, true, false, W::pattern, 4096},
+      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", 131072, 4, 256, 1e-6, 1e6, true, true, false, W::pattern, 4096},
+      {"phi3", "phi3", "Phi3ForCausalLM", 4096, 0, 0, 1e-5, 1e4, false, false, false, W::every_layer, 0},
+      {"gpt_neox", "gpt_neox", "GPTNeoXForCausalLM", 2048, 0, 0, 1e-5, 1e4, false, true, false, W::none, 0},
+      {"olmo2", "olmo2", "Olmo2ForCausalLM", 2048, 0, 0, 1e-5, 1e4, false, true, false, W::none, 0},
+      {"smollm3", "smollm3", "SmolLM3ForCausalLM", 32768, 4, 0, 1e-6, 2e6, true, true, true, W::only_types, 0},
+      {"granite", "granite", "GraniteForCausalLM", 2048, 0, 0, 1e-6, 1e4, false, true, true, W::none, 0},
   };
   return list;
 }

@@ -6,17 +6,13 @@
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/decoder.hpp"
+#include "runner/models/family.hpp"
 
 namespace runner::decoder {
 
 namespace {
 
-struct BlockName {
-  const char* ours;
-  const char* theirs;
-};
-
-constexpr BlockName llama_names[] = {
+constexpr ModuleName llama_names[] = {
     {"attention_norm", "input_layernorm"},
     {"attention.wq", "self_attn.q_proj"},
     {"attention.wk", "self_attn.k_proj"},
@@ -30,12 +26,12 @@ constexpr BlockName llama_names[] = {
     {"mlp.w2", "mlp.down_proj"},
 };
 /// With norms after the branches, as in Gemma 2 and 3 and OLMo 2.
-constexpr BlockName post_norm_names[] = {
+constexpr ModuleName post_norm_names[] = {
     {"attention_post_norm", "post_attention_layernorm"},
     {"mlp_norm", "pre_feedforward_layernorm"},
     {"mlp_post_norm", "post_feedforward_layernorm"},
 };
-constexpr BlockName neox_names[] = {
+constexpr ModuleName neox_names[] = {
     {"attention_norm", "input_layernorm"},
     {"attention.wq", "attention.query_key_value"},
     {"attention.wk", "attention.query_key_value"},
@@ -45,18 +41,11 @@ constexpr BlockName neox_names[] = {
     {"mlp.w1", "mlp.dense_h_to_4h"},
     {"mlp.w2", "mlp.dense_4h_to_h"},
 };
-constexpr BlockName phi3_names[] = {
+constexpr ModuleName phi3_names[] = {
     {"attention.wq", "self_attn.qkv_proj"}, {"attention.wk", "self_attn.qkv_proj"},
     {"attention.wv", "self_attn.qkv_proj"}, {"mlp.w1", "mlp.gate_up_proj"},
     {"mlp.w3", "mlp.gate_up_proj"},
 };
-
-template <size_t count>
-std::string find_name(const BlockName (&names)[count], const std::string& ours) {
-  for (const auto& entry : names)
-    if (ours == entry.ours) return entry.theirs;
-  return "";
-}
 
 /// Their name of a module of a layer.
 std::string module_name(const Recipe::Model& model, const std::string& ours) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/hf_config.hpp"
 #include "runner/models/hf_ignored_keys.hpp"
@@ -92,7 +91,7 @@ void read_smollm3(const HfConfigReader& reader, Recipe::Model& model) {
 void read_own(const HfConfigReader& reader, Recipe::Model& model) {
   const auto& name = model.name;
   if (name == "gpt_neox") {
-    for (const char* key : {"hidden_dropout"}) model.dropout = reader.get(key, 0.0);
+    model.dropout = reader.get("hidden_dropout", 0.0);
     model.parallel_residual = reader.get("use_parallel_residual", true);
   }
   if (name == "phi3") {

@@ -2,7 +2,6 @@
 // rope_parameters, for Gemma 3 one table for each kind of layer.
 #include <cmath>
 
-#include "runner/base/text.hpp"
 #include "runner/models/decoder/hf_config.hpp"
 
 namespace runner::decoder {

@@ -2,7 +2,6 @@
 // is refused: what was written is read back and compared.
 #include <cmath>
 
-#include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/hf_config.hpp"

@@ -7,9 +7,7 @@
 
 namespace runner::decoder {
 
-using torch::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using torch::Tensor, torch::autograd::AutogradContext, torch::autograd::variable_list;
 
 RotaryTable::RotaryTable(RopeFrequencies frequencies, int64_t max_seq_len)
     : frequencies_(std::move(frequencies)), max_seq_len_(max_seq_len) {}

@@ -1,7 +1,6 @@
 // The blocks of a decoder: parameters, FLOPs and collectives.
 #include <algorithm>
 
-#include "runner/base/error.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/models/decoder/decoder.hpp"
 #include "runner/models/family.hpp"

@@ -27,10 +27,7 @@ int64_t position_rows(const Recipe::Model& model) { return model.max_seq_len + m
 
 bool is_roberta(const std::string& name) { return name == "roberta"; }
 
-/// Our name of a module -> theirs; of a layer, after "blocks.N." and "encoder.layer.N.".
-struct ModuleName {
-  const char *ours, *theirs;
-};
+// Names of layers come after "blocks.N." and "encoder.layer.N.".
 constexpr ModuleName embedding_names[] = {
     {"embedding.tokens", "embeddings.word_embeddings"},
     {"embedding.positions", "embeddings.position_embeddings"},
@@ -57,13 +54,6 @@ constexpr ModuleName roberta_head_names[] = {
 constexpr ModuleName bert_label_names[] = {{"head.dense", "bert.pooler.dense"}, {"head", "classifier"}};
 constexpr ModuleName roberta_label_names[] = {{"head.dense", "classifier.dense"}, {"head", "classifier.out_proj"}};
 
-template <size_t count>
-std::string find_name(const ModuleName (&names)[count], const std::string& ours) {
-  for (const auto& entry : names)
-    if (ours == entry.ours) return entry.theirs;
-  return "";
-}
-
 /// Files of the first years name the parameters of norms gamma and beta.
 std::string old_name(const std::string& name) {
   if (name.ends_with("LayerNorm.weight")) return name.substr(0, name.size() - 6) + "gamma";
@@ -81,14 +71,6 @@ void add_old_names(HfTensor& tensor) {
 /// Settings of BERT's pooler, which this model does not have.
 const std::set<std::string> pooler_keys = {"directionality",       "pooler_fc_size",       "pooler_num_attention_heads",
                                            "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"};
-
-std::string read_activation(const HfConfigReader& reader) {
-  const auto name = reader.get<std::string>("hidden_act", "gelu");
-  if (name == "gelu") return "gelu";
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return "gelu_tanh";
-  throw usage_error("config.json: hidden_act = \"{}\" is not supported; allowed: gelu, gelu_new or gelu_pytorch_tanh",
-                    name);
-}
 
 HfTensor hf_tensor(const Recipe::Model& model, const std::string& name) {
   const auto parts = split(name, '.');
@@ -144,7 +126,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   model.type_vocab_size = reader.get<int64_t>("type_vocab_size", 2);
   model.norm_eps = reader.get("layer_norm_eps", 1e-12);
   model.init_std = reader.get("initializer_range", 0.02);
-  const auto activation = read_activation(reader);
+  const auto activation = read_gelu(reader, "hidden_act", "gelu");
   if (activation != activation_of(model)) model.activation = activation;
   model.dropout = reader.get("hidden_dropout_prob", 0.1);
   if (const auto other = reader.get("attention_probs_dropout_prob", 0.1); other != model.dropout)
@@ -206,18 +188,8 @@ void check_encoder(const Recipe::Model& model) {
   check_gelu(model);
 }
 
-std::vector<ParameterSpec> layer_norm_parameters(const Recipe::Model& model, const std::string& name) {
-  return {vector_parameter(name + ".weight", model.dim, Init::Kind::ones),
-          vector_parameter(name + ".bias", model.dim, Init::Kind::zeros)};
-}
-
 void append(std::vector<ParameterSpec>& parameters, std::vector<ParameterSpec> more) {
   std::ranges::move(more, std::back_inserter(parameters));
-}
-
-void add_biased_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t in, double std) {
-  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std));
-  block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros));
 }
 
 /// Only the lookups: the backward of the first block reads no parameters. Its norm is in the first transformer block.
@@ -233,11 +205,10 @@ BlockSpec encoder_embedding(const Recipe::Model& model, int64_t vocab_size) {
 BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, int64_t seq_len, bool first) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
-  if (first) block.parameters = layer_norm_parameters(model, "embedding.norm");
-  for (const char* matrix : {".attention.wq", ".attention.wk", ".attention.wv"})
-    add_biased_linear(block, layer + matrix, dim, dim, model.init_std);
-  add_biased_linear(block, layer + ".attention.wo", dim, dim, model.init_std);
-  append(block.parameters, layer_norm_parameters(model, layer + ".attention_norm"));
+  if (first) block.parameters = layer_norm_parameters("embedding.norm", model.dim);
+  for (const char* matrix : {".attention.wq", ".attention.wk", ".attention.wv", ".attention.wo"})
+    add_linear(block, layer + matrix, dim, dim, model.init_std, /*bias=*/true);
+  append(block.parameters, layer_norm_parameters(layer + ".attention_norm", model.dim));
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters) + attention_flops_per_token(dim, seq_len);
   block.output_elements_per_token = static_cast<double>(dim);
   return block;
@@ -246,9 +217,9 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
 BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
   BlockSpec block{.name = layer + ".mlp", .layer = layer};
   const int64_t dim = model.dim, hidden = hidden_dim(model);
-  add_biased_linear(block, layer + ".mlp.up", hidden, dim, model.init_std);
-  add_biased_linear(block, layer + ".mlp.down", dim, hidden, model.init_std);
-  append(block.parameters, layer_norm_parameters(model, layer + ".mlp_norm"));
+  add_linear(block, layer + ".mlp.up", hidden, dim, model.init_std, /*bias=*/true);
+  add_linear(block, layer + ".mlp.down", dim, hidden, model.init_std, /*bias=*/true);
+  append(block.parameters, layer_norm_parameters(layer + ".mlp_norm", model.dim));
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);
   block.output_elements_per_token = static_cast<double>(dim);
   return block;
@@ -257,8 +228,8 @@ BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer) {
 /// Transform, norm, and the product with the table of tokens.
 BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
   BlockSpec transform{.name = "head"};
-  add_biased_linear(transform, "head.transform", model.dim, model.dim, model.init_std);
-  append(transform.parameters, layer_norm_parameters(model, "head.norm"));
+  add_linear(transform, "head.transform", model.dim, model.dim, model.init_std, /*bias=*/true);
+  append(transform.parameters, layer_norm_parameters("head.norm", model.dim));
   auto head = head_block(model, std::move(transform.parameters), vocab_size, /*division=*/{});
   head.parameters.push_back(vector_parameter("head.bias", vocab_size, Init::Kind::zeros));
   head.forward_flops_per_token += 2.0 * static_cast<double>(model.dim * model.dim);
@@ -269,8 +240,8 @@ BlockSpec masked_head(const Recipe::Model& model, int64_t vocab_size) {
 /// too.
 BlockSpec label_head(const Recipe::Model& model, int64_t seq_len) {
   BlockSpec head{.name = "head", .kind = BlockKind::head};
-  add_biased_linear(head, "head.dense", model.dim, model.dim, model.init_std);
-  add_biased_linear(head, "head", *model.num_labels, model.dim, model.init_std);
+  add_linear(head, "head.dense", model.dim, model.dim, model.init_std, /*bias=*/true);
+  add_linear(head, "head", *model.num_labels, model.dim, model.init_std, /*bias=*/true);
   head.forward_flops_per_token = matrix_flops_per_token(head.parameters) / static_cast<double>(seq_len);
   return head;
 }

@@ -70,18 +70,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   model.init_std = reader.get("initializer_range", 0.02);
   model.bias = true;
   model.tie_embeddings = reader.get("tie_word_embeddings", true);
-
-  auto activation = reader.get<std::string>("activation_function", "gelu_new");
-  if (activation == "gelu")
-    model.activation = "gelu";
-  else if (activation == "gelu_new" || activation == "gelu_pytorch_tanh")
-    model.activation = "gelu_tanh";
-  else
-    throw usage_error(
-        "config.json: activation_function = \"{}\" is not supported; allowed: gelu, gelu_new or "
-        "gelu_pytorch_tanh",
-        activation);
-
+  model.activation = read_gelu(reader, "activation_function", "gelu_new");
   model.dropout = reader.get("resid_pdrop", 0.1);
   for (const char* other : {"embd_pdrop", "attn_pdrop"})
     if (reader.get(other, 0.1) != model.dropout)
@@ -131,21 +120,6 @@ void check_gpt(const Recipe::Model& model) {
   check_gelu(model);
 }
 
-std::vector<ParameterSpec> norm_parameters(const Recipe::Model& model, const std::string& name) {
-  std::vector<ParameterSpec> parameters = {vector_parameter(name + ".weight", model.dim, Init::Kind::ones)};
-  if (model.bias) parameters.push_back(vector_parameter(name + ".bias", model.dim, Init::Kind::zeros));
-  return parameters;
-}
-
-/// Adds the parameters of a linear layer. The bias of a row-parallel layer is added to the sum over the ranks.
-void add_linear(BlockSpec& block, const Recipe::Model& model, const std::string& name, int64_t out, int64_t in,
-                double std, const TensorSplit& split) {
-  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, std, split));
-  if (!model.bias) return;
-  const auto of_bias = split.dim == 0 ? std::optional(split) : std::nullopt;
-  block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros, of_bias));
-}
-
 void divide_all(BlockSpec& block, const TensorDivision& division) {
   for (auto& parameter : block.parameters) divide(parameter, division);
 }
@@ -154,11 +128,12 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer, 
                           const TensorDivision& division, const ContextDivision& context) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
   const int64_t dim = model.dim;
-  block.parameters = norm_parameters(model, layer + ".attention_norm");
+  block.parameters = layer_norm_parameters(layer + ".attention_norm", dim, model.bias);
   const int64_t head = dim / model.n_heads;
-  add_linear(block, model, layer + ".attention.qkv", 3 * dim, dim, model.init_std,
-             {.dim = 0, .parts = {dim, dim, dim}, .unit = head});
-  add_linear(block, model, layer + ".attention.out", dim, dim, residual_std(model), {.dim = 1, .unit = head});
+  add_linear(block, layer + ".attention.qkv", 3 * dim, dim, model.init_std, model.bias,
+             TensorSplit{.dim = 0, .parts = {dim, dim, dim}, .unit = head});
+  add_linear(block, layer + ".attention.out", dim, dim, residual_std(model), model.bias,
+             TensorSplit{.dim = 1, .unit = head});
   divide_all(block, division);
 
   const HiddenElements h(dim, division);
@@ -187,7 +162,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t vocab_size, int64_t seq_
     spec.blocks.push_back(attention_block(model, layer, seq_len, division, context));
     spec.blocks.push_back(mlp_block(model, layer, division));
   }
-  auto norm = norm_parameters(model, "head.norm");
+  auto norm = layer_norm_parameters("head.norm", model.dim, model.bias);
   spec.blocks.push_back(labels_texts(model) ? text_label_head_block(model, std::move(norm), seq_len)
                                             : head_block(model, std::move(norm), vocab_size, division));
   return spec;
@@ -205,9 +180,9 @@ nlohmann::json settings(const Recipe::Model& model) {
 BlockSpec mlp_block(const Recipe::Model& model, const std::string& layer, const TensorDivision& division) {
   BlockSpec block{.name = layer + ".mlp", .layer = layer};
   const int64_t dim = model.dim, hidden = hidden_dim(model);
-  block.parameters = norm_parameters(model, layer + ".mlp_norm");
-  add_linear(block, model, layer + ".mlp.up", hidden, dim, model.init_std, {.dim = 0});
-  add_linear(block, model, layer + ".mlp.down", dim, hidden, residual_std(model), {.dim = 1});
+  block.parameters = layer_norm_parameters(layer + ".mlp_norm", dim, model.bias);
+  add_linear(block, layer + ".mlp.up", hidden, dim, model.init_std, model.bias, TensorSplit{.dim = 0});
+  add_linear(block, layer + ".mlp.down", dim, hidden, residual_std(model), model.bias, TensorSplit{.dim = 1});
   divide_all(block, division);
 
   block.forward_flops_per_token = matrix_flops_per_token(block.parameters);

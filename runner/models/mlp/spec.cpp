@@ -20,13 +20,6 @@ void add_linear(BlockSpec& block, const std::string& name, int64_t out, int64_t 
   block.parameters.push_back({.name = name + ".bias", .shape = {out}, .init = init});
 }
 
-BlockSpec input_block(int64_t features) {
-  BlockSpec block{.name = "input", .kind = BlockKind::embedding};
-  block.output_elements_per_token = static_cast<double>(features);
-  block.passes_field = row_field::input;
-  return block;
-}
-
 BlockSpec layer_block(size_t index, int64_t in, int64_t out) {
   const auto name = fmt::format("layers.{}", index);
   BlockSpec block{.name = name, .layer = name};
@@ -47,7 +40,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
   if (!model.num_features) throw usage_error("model.num_features: mlp needs the number of features, which a table has");
   ModelSpec spec;
   spec.batch = {features_field(*model.num_features)};
-  spec.blocks.push_back(input_block(*model.num_features));
+  spec.blocks.push_back(input_block(static_cast<double>(*model.num_features)));
   int64_t width = *model.num_features;
   for (size_t i = 0; i < model.hidden_sizes.size(); ++i) {
     spec.blocks.push_back(layer_block(i, width, model.hidden_sizes[i]));

@@ -70,7 +70,7 @@ class BatchNorm {
     const auto weight = weight_.get(), bias = bias_.get();
     if (!context.training) {
       // The kernels want one dtype for weights and running statistics, which are fp32.
-      const auto dtype = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+      const auto dtype = wide_dtype(x);
       return std::get<0>(at::native_batch_norm(x, weight.to(dtype), bias.to(dtype), model_.buffers[mean_].to(dtype),
                                                model_.buffers[variance_].to(dtype), /*training=*/false, 0, eps_));
     }

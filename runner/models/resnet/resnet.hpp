@@ -14,7 +14,6 @@ struct Conv {
   int64_t size_in = 0;  ///< width and height of its input
   int64_t padding() const { return kernel / 2; }
   int64_t size_out() const { return (size_in + 2 * padding() - kernel) / stride + 1; }
-  int64_t values_in() const { return in * size_in * size_in; }
   int64_t values_out() const { return out * size_out() * size_out(); }
 };
 

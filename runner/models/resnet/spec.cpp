@@ -120,10 +120,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
                         bottleneck_reduction);
   ModelSpec spec;
   spec.batch = {pixels_field(model.image_size)};
-  BlockSpec input{.name = "input", .kind = BlockKind::embedding};
-  input.output_elements_per_token = static_cast<double>(3 * model.image_size * model.image_size);
-  input.passes_field = row_field::input;
-  spec.blocks.push_back(std::move(input));
+  spec.blocks.push_back(input_block(static_cast<double>(3 * model.image_size * model.image_size)));
   spec.blocks.push_back(stem_block(model, spec));
   const auto layers = layers_of(model);
   for (const auto& layer : layers) spec.blocks.push_back(layer_block(layer, spec));

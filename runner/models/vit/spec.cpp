@@ -25,10 +25,7 @@ int64_t tokens_of(const Recipe::Model& model) {
   return across * across + 1;
 }
 
-struct Name {
-  const char *ours, *theirs;
-};
-constexpr Name block_names[] = {
+constexpr ModuleName block_names[] = {
     {"attention_norm", "layernorm_before"},
     {"attention.query", "attention.attention.query"},
     {"attention.key", "attention.attention.key"},
@@ -38,7 +35,7 @@ constexpr Name block_names[] = {
     {"mlp.up", "intermediate.dense"},
     {"mlp.down", "output.dense"},
 };
-constexpr Name other_names[] = {
+constexpr ModuleName other_names[] = {
     {"embedding.class_token", "embeddings.cls_token"},
     {"embedding.positions", "embeddings.position_embeddings"},
     {"embedding.patches.weight", "embeddings.patch_embeddings.projection.weight"},
@@ -75,11 +72,7 @@ Recipe::Model model_from_hf_config(const nlohmann::json& config) {
   model.dropout = reader.get("hidden_dropout_prob", 0.0);
   model.init_std = reader.get("initializer_range", 0.02);
   model.bias = reader.get("qkv_bias", true);
-  const auto activation = reader.get<std::string>("hidden_act", "gelu");
-  if (activation != "gelu" && activation != "gelu_new" && activation != "gelu_pytorch_tanh")
-    throw usage_error("config.json: hidden_act = \"{}\" is not supported; allowed: gelu, gelu_new or gelu_pytorch_tanh",
-                      activation);
-  model.activation = activation == "gelu" ? "gelu" : "gelu_tanh";
+  model.activation = read_gelu(reader, "hidden_act", "gelu");
   if (reader.has("id2label"))
     model.num_labels = std::ssize(config.at("id2label"));
   else
@@ -111,17 +104,6 @@ nlohmann::json hf_config(const Recipe::Model& model, const ModelSpec& spec) {
   return config;
 }
 
-void add_norm(BlockSpec& block, const std::string& name, int64_t dim) {
-  block.parameters.push_back(vector_parameter(name + ".weight", dim, Init::Kind::ones));
-  block.parameters.push_back(vector_parameter(name + ".bias", dim, Init::Kind::zeros));
-}
-
-void add_linear(BlockSpec& block, const Recipe::Model& model, const std::string& name, int64_t out, int64_t in,
-                bool bias) {
-  block.parameters.push_back(matrix_parameter(name + ".weight", out, in, model.init_std));
-  if (bias) block.parameters.push_back(vector_parameter(name + ".bias", out, Init::Kind::zeros));
-}
-
 /// Patches through a convolution, the class token and the positions.
 BlockSpec embedding_block(const Recipe::Model& model) {
   BlockSpec block{.name = "embedding", .layer = "embedding"};
@@ -139,10 +121,10 @@ BlockSpec embedding_block(const Recipe::Model& model) {
 
 BlockSpec attention_block(const Recipe::Model& model, const std::string& layer) {
   BlockSpec block{.name = layer + ".attention", .layer = layer};
-  add_norm(block, layer + ".attention_norm", model.dim);
+  block.parameters = layer_norm_parameters(layer + ".attention_norm", model.dim);
   for (const char* name : {"query", "key", "value"})
-    add_linear(block, model, layer + ".attention." + name, model.dim, model.dim, model.bias);
-  add_linear(block, model, layer + ".attention.out", model.dim, model.dim, true);
+    add_linear(block, layer + ".attention." + name, model.dim, model.dim, model.init_std, model.bias);
+  add_linear(block, layer + ".attention.out", model.dim, model.dim, model.init_std, /*bias=*/true);
   block.forward_flops_per_token =
       matrix_flops_per_token(block.parameters) + attention_flops_per_token(model.dim, tokens_of(model));
   block.output_elements_per_token = static_cast<double>(model.dim);
@@ -150,9 +132,7 @@ BlockSpec attention_block(const Recipe::Model& model, const std::string& layer) 
 }
 
 BlockSpec head_block(const Recipe::Model& model, int64_t outputs) {
-  return one_token_head(task_head_block(model.dim, outputs),
-                        {vector_parameter("norm.weight", model.dim, Init::Kind::ones),
-                         vector_parameter("norm.bias", model.dim, Init::Kind::zeros)},
+  return one_token_head(task_head_block(model.dim, outputs), layer_norm_parameters("norm", model.dim),
                         tokens_of(model));
 }
 
@@ -166,10 +146,7 @@ ModelSpec make_spec(const Recipe::Model& model, int64_t outputs, int64_t, RowKin
     throw usage_error("model.n_heads = {}: does not divide model.dim = {}", model.n_heads, model.dim);
   ModelSpec spec;
   spec.batch = {pixels_field(model.image_size)};
-  BlockSpec input{.name = "input", .kind = BlockKind::embedding};
-  input.output_elements_per_token = static_cast<double>(pixels_of(model)) / static_cast<double>(tokens_of(model));
-  input.passes_field = row_field::input;
-  spec.blocks.push_back(std::move(input));
+  spec.blocks.push_back(input_block(static_cast<double>(pixels_of(model)) / static_cast<double>(tokens_of(model))));
   spec.blocks.push_back(embedding_block(model));
   for (int64_t i = 0; i < model.n_layers; ++i) {
     const auto layer = fmt::format("blocks.{}", i);

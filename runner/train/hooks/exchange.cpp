@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "runner/base/error.hpp"
 #include "runner/base/hash.hpp"
 #include "runner/base/text.hpp"
 #include "runner/lua/error.hpp"

@@ -11,8 +11,7 @@
 
 namespace runner {
 
-using lua::ScriptMistake;
-using lua::Value;
+using lua::ScriptMistake, lua::Value;
 using nlohmann::json;
 
 namespace {

@@ -5,8 +5,7 @@
 
 namespace runner {
 
-using lua::ScriptMistake;
-using lua::Value;
+using lua::ScriptMistake, lua::Value;
 
 namespace {
 

@@ -5,8 +5,6 @@
 
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
-#include "runner/base/json_text.hpp"
-#include "runner/base/text.hpp"
 #include "runner/plugins/given_options.hpp"
 #include "runner/train/parts/torch_library.hpp"
 

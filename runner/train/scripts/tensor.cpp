@@ -9,9 +9,7 @@
 
 namespace runner {
 
-using lua::Object;
-using lua::ScriptMistake;
-using lua::Value;
+using lua::Object, lua::ScriptMistake, lua::Value;
 
 torch::Tensor ScriptTensor::read() const {
   if (!place) return values;

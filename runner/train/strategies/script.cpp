@@ -11,11 +11,7 @@
 
 namespace runner {
 
-using lua::Arguments;
-using lua::Class;
-using lua::Object;
-using lua::ScriptMistake;
-using lua::Value;
+using lua::Arguments, lua::Class, lua::Object, lua::ScriptMistake, lua::Value;
 using nlohmann::json;
 
 namespace {
