@@ -75,8 +75,7 @@ SharedMemoryLimit& memory_of_images();
 /// grey values are repeated, palettes are looked up, CMYK is converted without a colour profile, an alpha channel is left out, and of
 /// samples with 16 bits the upper 8 are taken. An EXIF rotation is not applied. At most image_pixels_max (limits.hpp), and 1000 scans
 /// of a progressive file. Waits until memory_of_images() has room; a thread keeps only one such image. Throws DamagedImage with path and
-/// reason: of kind environment for a damaged or truncated file, and usage for another kind of file; Error(environment) for a file that
-/// cannot be opened.
+/// reason for a damaged or truncated file and for another kind of file, and Error(environment) for a file that cannot be opened.
 DecodedImage read_image(const std::string& path);
 
 /// Names of files that read_image() reads end with one of these, in any case: .jpg, .jpeg, .png.

@@ -34,7 +34,7 @@ SharedMemoryLimit::Part memory_for(int64_t width, int64_t height, int64_t decodi
 }
 
 [[noreturn]] void damaged(const std::string& path, const std::string& reason) {
-  throw DamagedImage(ExitCode::environment, fmt::format("{}: the image is damaged: {}", path, reason));
+  throw DamagedImage(ExitCode::usage, fmt::format("{}: the image is damaged: {}", path, reason));
 }
 
 /// libjpeg's errors jump out of its functions: no object with a destructor may be made between setjmp and the jump.

@@ -112,10 +112,14 @@ std::vector<JsonRecords::Range> JsonRecords::parts(size_t bytes) const {
   return parts;
 }
 
-JsonRecord JsonRecords::parse(std::string_view record) const {
+void check_record_bytes(std::string_view record, const std::function<std::string()>& place) {
   if (record.size() > json_record_bytes_max)
-    throw usage_error("{}: a record of {}; at most {} are read", place(offset_of(record)), format_bytes(record.size()),
+    throw usage_error("{}: a record of {}; at most {} are read", place(), format_bytes(record.size()),
                       format_bytes(json_record_bytes_max));
+}
+
+JsonRecord JsonRecords::parse(std::string_view record) const {
+  check_record_bytes(record, [&] { return place(offset_of(record)); });
   JsonFault fault;
   auto value = foreign_json<JsonRecord>(record, &fault, all_digits_);
   if (value.is_object()) return value;
@@ -127,6 +131,7 @@ JsonRecord JsonRecords::parse(std::string_view record) const {
 }
 
 JsonRecord json_of_line(std::string_view line, const std::string& place) {
+  check_record_bytes(line, [&] { return place; });
   JsonFault fault;
   auto value = foreign_json<JsonRecord>(line, &fault);
   if (!value.is_discarded()) return value;

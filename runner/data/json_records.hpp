@@ -39,6 +39,8 @@ class JsonRecords final : public Records {
   bool all_digits_;
 };
 
+/// Throws Error(usage) with the place for a record or line that exceeds json_record_bytes_max.
+void check_record_bytes(std::string_view record, const std::function<std::string()>& place);
 /// The JSON value of a line. Throws Error(usage) with `place`, the column from 1 and the reason: "a.jsonl:3:9: not JSON: ...".
 JsonRecord json_of_line(std::string_view line, const std::string& place);
 

@@ -21,6 +21,7 @@ class FaultyRows {
  public:
   /// Keeps the mistake of a row. Throws an error again that is not the user's. `place`: "FILE:LINE" of the row.
   void add(const Error& error, const std::function<std::string()>& place);
+  bool any() const { return first_.has_value(); }
   /// Whether enough rows were read. Called before each row.
   bool enough();
   /// Throws the first mistake, if there is one. `all`: no row is left.

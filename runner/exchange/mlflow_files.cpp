@@ -8,7 +8,6 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/json_text.hpp"
-#include "runner/base/text.hpp"
 #include "runner/base/xxh3.hpp"
 #include "runner/exchange/export_metrics.hpp"
 #include "runner/logging/mlflow_api.hpp"

@@ -213,12 +213,11 @@ int64_t read_metric(ForeignRun& run, const std::string& name, const std::string&
     std::string value;
     Logged logged;
     if (!(parts >> logged.time >> value))
-      throw environment_error("{}, line {}: \"{}\" is not a time, a value and a step", file.string(), number, line);
+      throw usage_error("{}, line {}: \"{}\" is not a time, a value and a step", file.string(), number, line);
     if (!(parts >> logged.step)) logged.step = 0;
     char* end = nullptr;
     logged.value = std::strtod(value.c_str(), &end);
-    if (*end != '\0')
-      throw environment_error("{}, line {}: the value \"{}\" is not a number", file.string(), number, value);
+    if (*end != '\0') throw usage_error("{}, line {}: the value \"{}\" is not a number", file.string(), number, value);
     all.push_back(logged);
   }
   std::ranges::stable_sort(

@@ -20,8 +20,8 @@ nlohmann::json automatic_option(const std::string& option, int64_t dim);
 
 /// The importer for the reader of recipes.
 const Importer& deepspeed_importer();
-/// Finds a key of DeepSpeed's configurations: what it means in a recipe.
-const ForeignName* find_deepspeed_name(const std::string& name);
+/// Finds an argument that strategies have in other tools, or a key of DeepSpeed's configurations: what it means in a recipe.
+const ForeignName* find_argument(const std::string& name);
 /// The error for a configuration whose strategy does not take it.
 extern const char* const deepspeed_needed;
 

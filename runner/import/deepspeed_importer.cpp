@@ -86,7 +86,8 @@ class DeepSpeedImporter final : public Importer {
 
 const char* const deepspeed_needed = "`config` needs a strategy with a name of DeepSpeed: name = \"deepspeed\"";
 
-const ForeignName* find_deepspeed_name(const std::string& name) {
+const ForeignName* find_argument(const std::string& name) {
+  if (const auto* argument = find_strategy_argument(name)) return argument;
   const bool is_own = std::ranges::find(own_names, name) != std::end(own_names);
   if (!is_own && deepspeed_text.find(name + "\"") == std::string_view::npos)
     return nullptr;  // nothing is parsed for it

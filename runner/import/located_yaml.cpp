@@ -174,10 +174,12 @@ class YamlReader {
   int values_ = 0;
 };
 
-/// How many names of a configuration have a row, and how many there are.
+/// How many names of a configuration have a row, and how many there are. A table with a row may have any further names, as the arguments of
+/// a class.
 void count_known(const ToolNames& tool, const std::string& path, const LocatedJson& node, int& known, int& all) {
-  ++all;
-  if (tool.find(path)) ++known;
+  const bool has_one = tool.find(path);
+  known += has_one;
+  all += has_one || !tool.find(path.substr(0, path.rfind('.')));
   for (const auto& [name, member] : node.members) count_known(tool, path + "." + name, member, known, all);
 }
 

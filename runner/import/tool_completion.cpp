@@ -1,11 +1,12 @@
 // Values of an imported recipe that depend on others, and the checks of all.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
-#include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "runner/import/tool_translator.hpp"
 
 namespace runner {
@@ -158,23 +159,34 @@ void ToolTranslator::complete() {
   if (name != meaning_.values.end()) std::rotate(meaning_.values.begin(), name, name + 1);
 }
 
-void ToolTranslator::check() {
-  std::set<std::string> wrong;
+void ToolTranslator::check(const RecipeCheck& of_strategy) {
+  Recipe recipe;
+  std::map<std::string, std::string> wrong;
   for (auto& [key, value, place, path, comment] : meaning_.values) {
     const Key* known = find_key(key);
+    recipe.origins[key] = {.file = key};  // the place of its mistakes
+    if (!known && (key != "strategy.config" || !deepspeed_importer().takes(recipe.strategy.name)))
+      recipe.strategy.options[key.substr(key.find('.') + 1)] = value;
     if (!known) continue;
     const bool whole = value.is_number_float() && value == std::floor(value.get<double>()) && is_countable(value);
     if (whole && known->type == Option::Type::integer) value = static_cast<int64_t>(value.get<double>());
     const json shown = value;
-    if (const auto mistake = check_value(*known, value)) {
-      const auto* row = tool_.find(path);
-      note_at(place, path,
-              fmt::format("not translated: {} = {}: {}{}", key, toml_value(shown), mistake->message,
-                          row && !row->name.refusal.empty() ? "; " + row->name.refusal : ""));
-      wrong.insert(key);
-    }
+    const auto* row = tool_.find(path);
+    if (const auto mistake = check_value(*known, value))
+      wrong[key] = fmt::format("{} = {}: {}{}", key, toml_value(shown), mistake->message,
+                               row && !row->name.refusal.empty() ? "; " + row->name.refusal : "");
+    else
+      known->set(recipe, value);
   }
-  std::erase_if(meaning_.values, [&](const auto& value) { return wrong.contains(value.key); });
+  std::vector<Diagnostic> mistakes;
+  if (of_strategy) of_strategy(recipe, mistakes);
+  for (const auto& mistake : mistakes) wrong.emplace(mistake.place.file, mistake.message);
+  std::erase_if(meaning_.values, [&](const ImportedValue& value) {
+    if (wrong.contains("strategy.name") && !find_key(value.key)) wrong[value.key] = "its strategy is not translated";
+    const auto found = wrong.find(value.key);
+    if (found != wrong.end()) note_at(value.place, value.path, "not translated: " + found->second);
+    return found != wrong.end();
+  });
 }
 
 void ToolTranslator::find_missing() {

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "runner/base/files.hpp"
 #include "runner/base/foreign_json.hpp"
 #include "runner/base/quoting.hpp"
 #include "runner/base/text.hpp"
-#include "runner/config/config.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "runner/import/tool_translator.hpp"
 
 namespace runner {
@@ -18,6 +19,17 @@ namespace {
 
 bool has_no_value(const json& value) {
   return value.is_null() || value == "" || (value.is_structured() && value.empty());
+}
+
+/// Whether it is "0:45:00".
+bool is_time_of_day(const std::string& text) {
+  return std::ranges::count(text, ':') == 2 && text.find_first_not_of("0123456789:") == std::string::npos;
+}
+
+/// The arguments of a class that is given as class_path and init_args; anything else as it is.
+const json& class_arguments(const json& value) {
+  const auto found = value.is_object() ? value.find("init_args") : value.end();
+  return found == value.end() || has_no_value(*found) ? value : *found;
 }
 
 /// Adds to `before` what another name says of the key: more loggers, or other fields of a table. False: the names contradict each other.
@@ -36,13 +48,13 @@ bool joined(const std::string& key, json& before, const json& value) {
 
 }  // namespace
 
-Imported ToolTranslator::all(const LocatedJson& configuration) {
+Imported ToolTranslator::all(const LocatedJson& configuration, const RecipeCheck& of_strategy) {
   configuration_ = &configuration;
   for (const auto& one : tool_.switches)
     if (auto why = one.why_off([&](const auto& name) { return given(name); })) off_.emplace_back(&one, *why);
   for (const auto& [name, node] : configuration.members) visit(name, node, nullptr);
   complete();
-  check();
+  check(of_strategy);
   std::ranges::stable_sort(notes_, {}, [](const auto& note) { return note.first; });
   for (auto& [line, text] : notes_) meaning_.notes.push_back(std::move(text));
   find_missing();
@@ -104,6 +116,7 @@ bool ToolTranslator::is_switched_off(const ToolName* row, const std::string& pat
 
 void ToolTranslator::visit(const std::string& path, const LocatedJson& node, const Block* block) {
   const auto* row = tool_.find(path);
+  if (node.is_object && path == "trainer.strategy" && tool_.tool == "lightning") return read_strategy(node, path);
   if (!node.is_object || node.members.empty() || (row && row->as == NameConversion::callbacks)) {
     if (is_switched_off(row, path, node)) return;
     if (row)
@@ -276,6 +289,34 @@ void ToolTranslator::read_callbacks(const ForeignName& callbacks, const LocatedJ
   }
 }
 
+void ToolTranslator::read_strategy(const LocatedJson& node, const std::string& path) {
+  const LocatedJson *name = node.find("class_path"), *arguments = node.find("init_args");
+  if (node.members.empty()) return;
+  if (!name || !name->value.is_string()) return refuse(tool_.find(path)->name, node, path);
+  const std::string word = name->value.get<std::string>();
+  set("strategy.name", word.substr(word.rfind('.') + 1), *name, path + ".class_path");
+  if (!arguments) return;
+  // What a file of DeepSpeed replaces: all arguments but those of the process group and of the loss scale, which it may lack.
+  static const std::set<std::string> kept = {"config",      "timeout",           "process_group_backend", "initial_scale_power",
+                                             "loss_scale",  "loss_scale_window", "hysteresis",            "min_loss_scale"};
+  const bool configured = deepspeed_importer().takes(word.substr(word.rfind('.') + 1)) &&
+                          !given(path + ".init_args.config").is_null();
+  for (const auto& [argument, its] : arguments->members) {
+    const std::string own = path + ".init_args." + argument;
+    json value = its.plain();
+    if (argument == "timeout" && value.is_string() && is_time_of_day(value.get<std::string>()))
+      value = "0:" + value.get<std::string>();  // Python's timedelta, without days
+    const auto* known = find_foreign_name(argument, find_argument);
+    if (has_no_value(value)) continue;
+    if (known && known->in_strategy && !known->only_suggested)
+      apply({.name = *known}, own, its);
+    else if (configured && !kept.contains(argument))
+      note(its, own, "no effect beside `config`");
+    else  // an argument may be a class, too, as mixed_precision
+      set("strategy." + argument, class_arguments(value), its, own);
+  }
+}
+
 void ToolTranslator::stop_early(json& arguments, const LocatedJson& node, const std::string& path) {
   json rule = json::object();
   for (const char* name : {"monitor", "patience", "min_delta", "mode"}) {
@@ -298,8 +339,8 @@ const ToolNames& tool_called(const std::string& tool) {
 
 }  // namespace
 
-std::string tool_as_recipe(const std::string& tool, const LocatedJson& configuration) {
-  return as_sections(ToolTranslator(tool_called(tool)).all(configuration));
+std::string tool_as_recipe(const std::string& tool, const LocatedJson& configuration, const RecipeCheck& check) {
+  return as_sections(ToolTranslator(tool_called(tool)).all(configuration, check));
 }
 
 }  // namespace runner

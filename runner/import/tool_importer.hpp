@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/config/config.hpp"
 #include "runner/config/located_json.hpp"
 
 namespace runner {
@@ -23,6 +24,7 @@ LocatedJson read_configuration(const std::string& file, bool is_json = false);
 std::string tool_of(const LocatedJson& configuration);
 
 /// The configuration as sections of a recipe. What is not translated is in comments above them, each with its place and the reason.
-std::string tool_as_recipe(const std::string& tool, const LocatedJson& configuration);
+/// `check`: gets a recipe with what is translated, and adds the mistakes in [strategy], which is then not translated.
+std::string tool_as_recipe(const std::string& tool, const LocatedJson& configuration, const RecipeCheck& check = {});
 
 }  // namespace runner

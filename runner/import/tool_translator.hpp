@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "runner/config/config.hpp"
 #include "runner/config/importer.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/located_json.hpp"
@@ -22,7 +23,7 @@ inline bool is_countable(double number) { return std::abs(number) < 9e15; }
 class ToolTranslator {
  public:
   explicit ToolTranslator(const ToolNames& tool) : tool_(tool) {}
-  Imported all(const LocatedJson& configuration);
+  Imported all(const LocatedJson& configuration, const RecipeCheck& of_strategy);
 
  private:
   /// A table with a row, which is reported if one of its keys has none.
@@ -59,6 +60,8 @@ class ToolTranslator {
   /// Lightning's callbacks and loggers: classes, or tables of class_path and init_args. A class whose arguments have rows is a table of
   /// them.
   void read_callbacks(const ForeignName& callbacks, const LocatedJson& node, const std::string& path);
+  /// Lightning's strategy as a class: recipes take its name, and its arguments in [strategy].
+  void read_strategy(const LocatedJson& node, const std::string& path);
   /// Moves the arguments of EarlyStopping that recipes have to train.early_stopping.
   void stop_early(nlohmann::json& arguments, const LocatedJson& node, const std::string& path);
 
@@ -82,7 +85,7 @@ class ToolTranslator {
   /// Values that depend on others.
   void complete();
   /// Values that a recipe would refuse are listed instead.
-  void check();
+  void check(const RecipeCheck& of_strategy);
   void find_missing();
 
   /// The size of an axis of data parallelism.

@@ -8,7 +8,6 @@
 #include "runner/base/error.hpp"
 #include "runner/base/files.hpp"
 #include "runner/base/log.hpp"
-#include "runner/base/text.hpp"
 #include "runner/data/data.hpp"
 #include "runner/data/image.hpp"
 #include "runner/data/image_data.hpp"
@@ -89,8 +88,7 @@ class LabelAnswers {
   size_t listed_;
 };
 
-using nlohmann::json;
-using nlohmann::ordered_json;
+using nlohmann::json, nlohmann::ordered_json;
 
 std::vector<double> softmax(std::span<const float> logits) {
   const double most = *std::ranges::max_element(logits);

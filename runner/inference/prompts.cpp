@@ -6,6 +6,7 @@
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/chat/loss_spans.hpp"
+#include "runner/data/json_records.hpp"
 #include "runner/data/tokenizers.hpp"
 #include "runner/inference/text_records.hpp"
 
@@ -118,6 +119,7 @@ std::vector<Prompt> PromptReader::read() const {
   if (!request_.file.empty()) {
     if (!request_.records) {
       const auto content = content_of(request_.file);
+      check_record_bytes(content, [&] { return shown_file(request_.file); });
       if (const auto bad = first_invalid_utf8(content))
         throw usage_error("{}: byte {} is not UTF-8", shown_file(request_.file), *bad);
       prompts.push_back(of_text(content));

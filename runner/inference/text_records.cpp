@@ -113,8 +113,13 @@ std::vector<TextRecord> read_texts(const std::string& file, bool records, const 
   FaultyRows faulty;
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto& text = texts.emplace_back(TextRecord{.id = i, .text = lines[i], .place = place_of_line(file, i)});
-    if (first_invalid_utf8(lines[i]))
-      faulty.add(usage_error("{}: the line is not UTF-8", text.place), [&] { return text.place; });
+    const auto place = [&] { return text.place; };
+    try {
+      check_record_bytes(lines[i], place);
+      if (first_invalid_utf8(lines[i])) throw usage_error("{}: the line is not UTF-8", text.place);
+    } catch (const Error& error) {
+      faulty.add(error, place);
+    }
   }
   faulty.raise(/*all=*/true);
   return texts;

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <csignal>
-
 #include "runner/base/log.hpp"
 #include "runner/data/data.hpp"
 #include "runner/inference/line_output.hpp"

@@ -1,6 +1,5 @@
 // The worker's side of `runner generate`, `chat`, `evaluate`, `predict` and `embed`: loads a model and does what the request says.
 #pragma once
-#include <string>
 
 #include "runner/base/error.hpp"
 

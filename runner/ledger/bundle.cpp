@@ -239,7 +239,7 @@ void check_bundle_tables(sqlite::Database& database, const std::string& name) {
       "SELECT name FROM pragma_table_list WHERE schema = 'bundle' AND type <> 'table' AND (name COLLATE NOCASE IN "
       "(SELECT name FROM main.sqlite_schema WHERE type = 'table') OR name COLLATE NOCASE IN ('bundled', "
       "'bundled_file', 'bundled_part'))");
-  if (odd.step()) throw environment_error("the bundle {} is damaged: {} is no table", name, odd.text(0));
+  if (odd.step()) throw usage_error("the bundle {} is damaged: {} is no table", name, odd.text(0));
 }
 
 void check_bundle_json(sqlite::Database& database, const std::string& name) {
@@ -251,8 +251,8 @@ void check_bundle_json(sqlite::Database& database, const std::string& name) {
                : fmt::format("SELECT {1} FROM bundle.{0} WHERE {1} IS NOT NULL", table, column));
     while (texts.step())
       if (!has_shape(shape, foreign_json(texts.text(0))))
-        throw environment_error("the bundle {} is damaged: {}.{} has a text that is no JSON {}", name, table, column,
-                                shape == JsonColumn::Shape::texts ? "list of texts" : "object");
+        throw usage_error("the bundle {} is damaged: {}.{} has a text that is no JSON {}", name, table, column,
+                          shape == JsonColumn::Shape::texts ? "list of texts" : "object");
   }
 }
 

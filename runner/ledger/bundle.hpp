@@ -39,10 +39,10 @@ BundleSummary write_bundle(const std::string& home, const std::vector<std::strin
 
 // Checks of what strangers may have written into a bundle, which is attached as `bundle`. `name`: of the file, for errors.
 
-/// Throws Error(environment) if a name of the ledger's or the bundle's tables is no table: a view could answer differently each time it is
+/// Throws Error(usage) if a name of the ledger's or the bundle's tables is no table: a view could answer differently each time it is
 /// read.
 void check_bundle_tables(sqlite::Database& database, const std::string& name);
-/// Throws Error(environment) if a text is no JSON of the shape that later readers take it for.
+/// Throws Error(usage) if a text is no JSON of the shape that later readers take it for.
 void check_bundle_json(sqlite::Database& database, const std::string& name);
 
 }  // namespace runner

@@ -251,7 +251,7 @@ bool BundleFiles::write_files(const std::string& run, const fs::path& into, cons
 }
 
 void BundleFiles::refuse_file(const fs::path& relative) const {
-  throw environment_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, one_line(relative.string()));
+  throw usage_error("the bundle {} is damaged: it has a file \"{}\"", bundle_, one_line(relative.string()));
 }
 
 void BundleFiles::write_parts(int64_t file, int64_t bytes, const fs::path& path) {
@@ -262,16 +262,16 @@ void BundleFiles::write_parts(int64_t file, int64_t bytes, const fs::path& path)
   for (; parts.step(); ++count) {
     const std::string content = parts.text(1);
     if (xxh3_hex(content) != parts.text(0))
-      throw environment_error("the bundle {} is damaged: the content of {} does not have its digest", bundle_,
-                              path.filename().string());
+      throw usage_error("the bundle {} is damaged: the content of {} does not have its digest", bundle_,
+                        path.filename().string());
     if (parts.integer(2) != count) break;
     out.write(content.data(), std::ssize(content));
     written += std::ssize(content);
     fault_point("import");
   }
   if (written != bytes)
-    throw environment_error("the bundle {} is damaged: {} has {} bytes of {}", bundle_, path.filename().string(),
-                            written, bytes);
+    throw usage_error("the bundle {} is damaged: {} has {} bytes of {}", bundle_, path.filename().string(), written,
+                      bytes);
   out.close();
   if (!out) throw environment_error("cannot write {}: is the disk full?", path.string());
   sync_path(path);

@@ -24,7 +24,7 @@ const std::vector<RunField>& run_fields() {
       {"took", Kind::duration,
        "(SELECT sum(max(0, coalesce(attempt.ended, run.ended, unixepoch('subsec')) - attempt.started)) FROM attempt "
        "WHERE attempt.run = run.run AND run.started > 0)",
-       "the time that its attempts took together"},
+       "the time that its attempts took together (the metric seconds: the training alone)"},
       {"metric", Kind::number,
        "(SELECT value FROM metric_last JOIN key USING (key) WHERE run = run.run AND name IN (run.monitor, 'loss') "
        "ORDER BY name <> run.monitor LIMIT 1)",

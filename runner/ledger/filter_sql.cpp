@@ -120,14 +120,11 @@ RunExpression FilterSql::expression(const RunOperand& operand, const std::string
   const std::string column = metric_column(operand.of, key.integer(1) != 0),
                     any = fmt::format("(SELECT {} {})", column, points),
                     exists = fmt::format("EXISTS (SELECT 1 {})", points);
-  // The best value is finite: points are read if metric_last has an infinity.
   const std::string value =
       operand.of != RunOperand::Of::best
           ? any
-          : fmt::format(
-                "(SELECT CASE WHEN abs({0}) = 9e999 THEN (SELECT {0}(value) FROM metric WHERE metric.run = run.run AND "
-                "metric.key = metric_last.key AND abs(value) < 9e999) ELSE {0} END {1})",
-                column, points);
+          : fmt::format("(SELECT best FROM last_metrics WHERE last_metrics.run = run.id AND name = {})",
+                        parameter(operand.name));
   return {.sql = value,
           .cell_sql = fmt::format("CASE WHEN {} THEN coalesce({}, {}, 'NaN') END", exists, value, any),
           .has_value_sql = exists};

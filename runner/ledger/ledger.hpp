@@ -73,6 +73,7 @@ struct RunRow {
 struct MetricSummary {
   int64_t step = 0;  ///< of the last point
   double last = 0, min = 0, max = 0;
+  double best = 0;  ///< of the finite values; NaN: there is none
 };
 
 /// A reading of the machine while a run trained: over all readings of one name.

@@ -35,6 +35,9 @@ nlohmann::json or_null(const std::optional<Value>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
+/// Ledger::summaries().
+std::map<std::string, MetricSummary> summaries_of(sqlite::Database& database, const std::string& run);
+
 /// `path` relative to `folder` if it lies below it, otherwise empty. Relative paths stay valid if the folder is moved.
 std::optional<std::string> relative_below(const std::filesystem::path& folder, const std::filesystem::path& path);
 

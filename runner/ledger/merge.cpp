@@ -36,7 +36,9 @@ class Merge {
     { Ledger ledger(home, Ledger::Mode::write); }  // creates or migrates it, and marks lost runs
     const int64_t version = reading_source(source_, "a bundle of runner", [&] { return checked_version(); });
     const bool is_older = version < std::ssize(migrations());
-    if (is_older) upgraded_ = std::make_unique<ScratchLedger>(home_, source_);  // with the tables of today
+    if (is_older)  // with the tables of today
+      reading_source(source_, "a bundle of runner",
+                     [&] { upgraded_ = std::make_unique<ScratchLedger>(home_, source_); });
     database_ = std::make_unique<sqlite::Database>(home_ / "ledger.db", sqlite::Access::existing);
     database_->run("ATTACH ? AS bundle", is_older ? upgraded_->file().string() : source_.string());
     files_ = std::make_unique<BundleFiles>(*database_, home_, source_.string());
@@ -144,8 +146,7 @@ class Merge {
       throw usage_error("{} is not a bundle of runner (runner export --bundle RUN -o FILE writes one)",
                         source_.string());
     const int64_t version = bundle.integer("PRAGMA user_version");
-    if (bundle.text("PRAGMA quick_check") != "ok")
-      throw environment_error("the bundle {} is damaged", source_.string());
+    if (bundle.text("PRAGMA quick_check") != "ok") throw usage_error("the bundle {} is damaged", source_.string());
     if (version > std::ssize(migrations()))
       throw environment_error(
           "the bundle {} has schema {}, and this runner knows schemas up to {}: import it with a newer runner",
@@ -160,26 +161,25 @@ class Merge {
     auto texts = database_->query("SELECT hash, content FROM bundle.config");
     while (texts.step())
       if (xxh3_hex(texts.text(1)) != texts.text(0))
-        throw environment_error("the bundle {} is damaged: a text does not have its digest", source_.string());
+        throw usage_error("the bundle {} is damaged: a text does not have its digest", source_.string());
     auto rows =
         database_->query("SELECT id, name, digest, run.run FROM bundle.bundled JOIN bundle.run USING (id) ORDER BY id");
     while (rows.step()) {
       const std::string id = rows.text(0);
-      if (!is_run_id(id))
-        throw environment_error("the bundle {} is damaged: it has a run \"{}\"", source_.string(), id);
+      if (!is_run_id(id)) throw usage_error("the bundle {} is damaged: it has a run \"{}\"", source_.string(), id);
       runs_.push_back({.id = id, .name = rows.text(1), .outcome = Outcome::added, .why = ""});
       auto& state =
           states_[id] = {.digest = run_digest(*database_, "bundle", rows.integer(3)), .written = rows.text(2)};
       if (!is_older && state.digest != state.written)
-        throw environment_error("the bundle {} is damaged: the rows of run {} do not have their digest",
-                                source_.string(), id);
+        throw usage_error("the bundle {} is damaged: the rows of run {} do not have their digest", source_.string(),
+                          id);
     }
     check_files();
     check_bundle_json(*database_, source_.string());
     rows = database_->query("SELECT id FROM bundle.sweep");
     while (rows.step())
       if (const std::string id = rows.text(0); !is_run_id(id))
-        throw environment_error("the bundle {} is damaged: it has a sweep \"{}\"", source_.string(), id);
+        throw usage_error("the bundle {} is damaged: it has a sweep \"{}\"", source_.string(), id);
   }
 
   /// Compares the files of each run with their digest.
@@ -188,8 +188,8 @@ class Merge {
     for (const auto& run : runs_)
       if (files_digest(*database_, run.id) !=
           database_->text("SELECT ifnull(files, '') FROM bundle.bundled WHERE id = ?", run.id))
-        throw environment_error("the bundle {} is damaged: the files of run {} do not have their digest",
-                                source_.string(), run.id);
+        throw usage_error("the bundle {} is damaged: the files of run {} do not have their digest", source_.string(),
+                          run.id);
   }
 
   /// The states of the run that were imported into this schema before.
@@ -397,7 +397,13 @@ class Merge {
 }  // namespace
 
 std::vector<MergedRun> merge_bundle(const std::string& home, const fs::path& file, bool replace) {
-  return Merge(home, file, replace).run();
+  Merge merge(home, file, replace);
+  try {
+    return merge.run();
+  } catch (const sqlite::Failure& failure) {  // the tables here do not take its rows
+    if (failure.primary() != SQLITE_CONSTRAINT && failure.primary() != SQLITE_MISMATCH) throw;
+    throw usage_error("the bundle {} is damaged: {}", file.string(), failure.what());
+  }
 }
 
 }  // namespace runner

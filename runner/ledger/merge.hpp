@@ -23,8 +23,8 @@ struct MergedRun {
 
 /// Merges all runs of the bundle, in one transaction: a kill leaves all of them or none. Files that a run's folder lacks are added,
 /// also to a run that is `unchanged`. `replace`: the bundle's state is taken where there is a conflict, except of runs that are
-/// running; edits made here stay in the audit trail. Throws Error(environment) if the file is no bundle, is damaged, or has a newer
-/// schema.
+/// running; edits made here stay in the audit trail. Throws Error(usage) if the file is no bundle or is damaged, and
+/// Error(environment) if it has a newer schema.
 std::vector<MergedRun> merge_bundle(const std::string& home, const std::filesystem::path& file, bool replace = false);
 
 }  // namespace runner

@@ -276,9 +276,8 @@ std::optional<double> Ledger::last_value(const std::string& run, const std::stri
 }
 
 std::vector<std::string> Ledger::metric_names(const std::string& run) const {
-  const int64_t number = impl_->row_of(run);
   return impl_->database->texts("SELECT name FROM metric_last JOIN key USING (key) WHERE run = ? ORDER BY name",
-                                number);
+                                impl_->row_of(run));
 }
 
 std::optional<std::string> Ledger::kept(const std::string& digest) const {
@@ -305,11 +304,15 @@ json Ledger::origins(const std::string& run) const {
 }
 
 std::map<std::string, MetricSummary> Ledger::summaries(const std::string& run) const {
+  return summaries_of(*impl_->database, run);
+}
+
+std::map<std::string, MetricSummary> summaries_of(sqlite::Database& database, const std::string& run) {
   std::map<std::string, MetricSummary> list;
-  auto rows = impl_->database->query(
-      "SELECT name, step, value, min, max FROM metric_last JOIN key USING (key) WHERE run = ?", impl_->row_of(run));
+  auto rows = database.query("SELECT name, step, value, min, max, best FROM last_metrics WHERE run = ?", run);
   while (rows.step())
-    list[rows.text(0)] = {rows.integer(1), metric_value(rows, 2), metric_value(rows, 3), metric_value(rows, 4)};
+    list[rows.text(0)] = {rows.integer(1), metric_value(rows, 2), metric_value(rows, 3), metric_value(rows, 4),
+                          metric_value(rows, 5)};
   return list;
 }
 

@@ -18,7 +18,10 @@ auto reading_source(const std::filesystem::path& file, const std::string& what, 
       case SQLITE_ERROR:
         throw usage_error("{} is not {}: it does not have its tables", file.string(), what);
       case SQLITE_CORRUPT:
-        throw environment_error("{} is damaged: SQLite cannot read it", file.string());
+        throw usage_error("{} is damaged: SQLite cannot read it", file.string());
+      case SQLITE_CONSTRAINT:
+      case SQLITE_MISMATCH:  // the tables here do not take its rows
+        throw usage_error("{} is damaged: {}", file.string(), failure.what());
       case SQLITE_CANTOPEN:
         throw environment_error("cannot read {}", file.string());
       default:

@@ -406,18 +406,8 @@ std::vector<std::pair<int64_t, json>> Sweeps::history(const std::string& sweep) 
   return entries;
 }
 
-std::optional<MetricSummary> Sweeps::metric(const std::string& run, const std::string& name) const {
-  auto row = impl_->database->query(
-      "SELECT metric_last.step, value, min, max FROM metric_last JOIN key USING (key) JOIN run USING (run) "
-      "WHERE run.id = ? AND key.name = ?",
-      run, name);
-  if (!row.step()) return std::nullopt;
-  return MetricSummary{row.integer(0), metric_value(row, 1), metric_value(row, 2), metric_value(row, 3)};
-}
-
-std::vector<std::string> Sweeps::metric_names(const std::string& run) const {
-  return impl_->database->texts(
-      "SELECT key.name FROM metric_last JOIN key USING (key) JOIN run USING (run) WHERE run.id = ? ORDER BY 1", run);
+std::map<std::string, MetricSummary> Sweeps::summaries(const std::string& run) const {
+  return summaries_of(*impl_->database, run);
 }
 
 }  // namespace runner

@@ -1,6 +1,7 @@
 // Sweeps in the ledger: their owner process, their trials, and the history from which their methods are rebuilt.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -114,8 +115,7 @@ class Sweeps {
   /// Seconds for which the trial's newest run has been trained, in all attempts since the trial last ended.
   double trial_seconds(const std::string& sweep, int64_t number) const;
   std::vector<std::pair<int64_t, nlohmann::json>> history(const std::string& sweep) const;  ///< (trial, entry)
-  std::optional<MetricSummary> metric(const std::string& run, const std::string& name) const;
-  std::vector<std::string> metric_names(const std::string& run) const;
+  std::map<std::string, MetricSummary> summaries(const std::string& run) const;  ///< of a trial's run
 
  private:
   struct Impl;

@@ -16,7 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-const std::map<std::string, std::string> view_texts = {
+/// In the order in which they are listed.
+const std::vector<std::pair<std::string, std::string>> view_texts = {
     {"runs", "one row for each run, with last and best values; times are Unix seconds"},
     {"metrics", "all points; value is NULL for NaN"},
     {"last_metrics", "last, smallest, largest and best value of each metric of each run"},
@@ -30,6 +31,10 @@ const std::map<std::string, std::string> view_texts = {
     {"changes", "the audit trail: edits of name, tags, notes, group, archived, deleted"},
     {"system_samples", "readings of the machine while a run trains: CPU, memory, disk, network, GPUs"},
 };
+
+auto text_of_view(const std::string& name) {
+  return std::ranges::find(view_texts, name, &std::pair<std::string, std::string>::first);
+}
 
 /// Why SQLite's authorizer refused a statement, in the statement's words.
 const char* action_word(int action) {
@@ -194,11 +199,12 @@ std::vector<LedgerView> UserQuery::views(const std::string& home) {
       "ORDER BY s.rowid, c.cid");
   while (rows.step()) {
     if (list.empty() || list.back().name != rows.text(0)) {
-      const auto text = view_texts.find(rows.text(0));
+      const auto text = text_of_view(rows.text(0));
       list.push_back({.name = rows.text(0), .about = text == view_texts.end() ? "" : text->second, .columns = {}});
     }
     list.back().columns.push_back(rows.text(1));
   }
+  std::ranges::stable_sort(list, {}, [](const LedgerView& view) { return text_of_view(view.name); });
   return list;
 }
 

@@ -15,7 +15,6 @@
 #include "runner/base/text.hpp"
 #include "runner/checkpoint/checkpoint.hpp"
 #include "runner/launch/stop_signals.hpp"
-#include "runner/ledger/process_identity.hpp"
 #include "runner/selection/strategy_options.hpp"
 #include "runner/sweep/failure.hpp"
 #include "runner/sweep/trial_process.hpp"
@@ -369,20 +368,21 @@ class Executor {
   }
 
   void end_with_value(int64_t number, const std::string& run) {
-    auto summary = store_.metric(run, sweep_.metric);
-    if (!summary) {
-      auto names = store_.metric_names(run);
+    const auto summaries = store_.summaries(run);
+    if (!summaries.contains(sweep_.metric)) {
+      std::vector<std::string> names;
+      for (const auto& [name, of_run] : summaries) names.push_back(name);
       auto near = nearest(sweep_.metric, names);
       return keep_end(number, "failed", std::nan(""), 0, "user_error",
                       fmt::format("the run has no metric \"{}\"{}; it has {}", sweep_.metric,
                                   near ? fmt::format(": did you mean \"{}\"?", *near) : "",
                                   names.empty() ? "none" : join(names, ", ")));
     }
-    double value = !sweep_.best_value ? summary->last : sweep_.goal == Goal::min ? summary->min : summary->max;
+    const auto& [step, last, min, max, best] = summaries.at(sweep_.metric);
+    const double value = !sweep_.best_value ? last : sweep_.goal == Goal::min ? min : max;
     if (!std::isfinite(value))
-      return keep_end(number, "failed", std::nan(""), summary->step, "nan",
-                      fmt::format("{} is {}", sweep_.metric, value));
-    keep_end(number, "finished", value, summary->step, "", "");
+      return keep_end(number, "failed", std::nan(""), step, "nan", fmt::format("{} is {}", sweep_.metric, value));
+    keep_end(number, "finished", value, step, "", "");
   }
 
   void keep_end(int64_t number, const std::string& status, double value, int64_t step, const std::string& reason,

@@ -20,10 +20,7 @@ constexpr int empty_waits_max = 100'000;
 
 json number_or_null(double value) { return std::isfinite(value) ? json(value) : json(); }
 
-using lua::Arguments;
-using lua::Class;
-using lua::Object;
-using lua::Value;
+using lua::Arguments, lua::Class, lua::Object, lua::Value;
 using Wanted = LuaScript::Wanted;
 
 struct SweepHandle {

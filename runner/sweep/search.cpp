@@ -148,15 +148,13 @@ void Search::apply_end(const HistoryEntry& entry) {
   state.step = entry.step;
   state.reason = entry.reason;
   state.stop_requested = false;
-  Ending ending;
-  ending.kind = entry.status == "finished" ? Ending::Kind::completed
-                : entry.status == "pruned" ? Ending::Kind::pruned
-                                           : Ending::Kind::failed;
-  ending.value = minimized(number(entry.value));
-  ending.step = entry.step;
-  ending.reason = entry.reason;
-  ending.diverged = entry.reason == "nan" || entry.reason == "out_of_memory";
-  method_->finished(state.trial, ending);
+  method_->finished(state.trial, {.kind = entry.status == "finished" ? Ending::Kind::completed
+                                          : entry.status == "pruned" ? Ending::Kind::pruned
+                                                                     : Ending::Kind::failed,
+                                  .value = minimized(number(entry.value)),
+                                  .step = entry.step,
+                                  .diverged = entry.reason == "nan" || entry.reason == "out_of_memory",
+                                  .reason = entry.reason});
   if (!again) ++ended_since_best_;
   if (entry.status == "failed") ++failures_;
   bool better = entry.status == "finished" && entry.value &&

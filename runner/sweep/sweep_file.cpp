@@ -1,7 +1,6 @@
 #include "runner/sweep/sweep_file.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "runner/base/files.hpp"

@@ -84,7 +84,7 @@ TEST_CASE("rank 11: damaged images have an error with their path", "[rank11][ima
   for (const char* name : {"colour.jpg", "colour.png"}) {
     const auto whole = read_file(images / name);
     const auto cut = folder.write(std::string("cut_") + name, whole.substr(0, whole.size() / 2));
-    CHECK(error_of([&] { read_image(cut); }).starts_with("environment: " + cut + ": the image is damaged: "));
+    CHECK(error_of([&] { read_image(cut); }).starts_with("usage: " + cut + ": the image is damaged: "));
   }
   auto huge = read_file(images / "colour.jpg");
   const auto frame = huge.find("\xFF\xC0");
@@ -92,19 +92,19 @@ TEST_CASE("rank 11: damaged images have an error with their path", "[rank11][ima
   huge.replace(frame + 5, 4, "\xFF\x00\xFF\x00", 4);  // height and width: 65280
   const auto large = folder.write("huge.jpg", huge);
   CHECK(error_of([&] { read_image(large); }) ==
-        "environment: " + large + ": the image is damaged: it has more than 178956970 pixels");
+        "usage: " + large + ": the image is damaged: it has more than 178956970 pixels");
   auto scans = read_file(images / "progressive.jpg");
   const auto first = scans.find("\xFF\xDA"), end = scans.find("\xFF\xC4", first);  // the first scan, up to a table
   const auto scan = scans.substr(first, end - first);
   for (int i = 0; i < 1100; ++i) scans.insert(end, scan);
   const auto long_file = folder.write("scans.jpg", scans);
   CHECK(error_of([&] { read_image(long_file); }) ==
-        "environment: " + long_file + ": the image is damaged: it has more than 1000 scans");
+        "usage: " + long_file + ": the image is damaged: it has more than 1000 scans");
   auto progressive = read_file(images / "progressive.jpg");
   progressive.replace(progressive.find("\xFF\xC2") + 5, 4, "\xFF\x00\xFF\x00", 4);
   const auto large_progressive = folder.write("huge_progressive.jpg", progressive);
   CHECK(error_of([&] { read_image(large_progressive); }) ==
-        "environment: " + large_progressive + ": the image is damaged: it has more than 178956970 pixels");
+        "usage: " + large_progressive + ": the image is damaged: it has more than 178956970 pixels");
   const auto other = folder.write("text.png", "not an image");
   CHECK(error_of([&] { read_image(other); }) == "usage: " + other + " is neither a JPEG nor a PNG file");
 }
@@ -277,7 +277,7 @@ TEST_CASE("rank 11: classes are in order of their bytes, and damaged images can 
   const auto damaged = folder.write("data/Z/d.jpg", whole.substr(0, 300));
   const auto opened = open_images(data, Split::train, folder / "cache");
   CHECK(opened->size() == 4);
-  CHECK(error_of([&] { pixels_of(*opened, 1, {}); }).starts_with("environment: " + damaged));
+  CHECK(error_of([&] { pixels_of(*opened, 1, {}); }).starts_with("usage: " + damaged));
   data.skip_corrupt = true;
   const auto sound = open_images(data, Split::train, folder / "cache");
   CHECK(sound->size() == 3);

@@ -192,6 +192,7 @@ TEST_CASE("rank 12: mistakes in Parquet files are reported with file, row and co
   const std::string whole = read_file(reference("chats.parquet"));
   other.train = {folder.write("cut.parquet", whole.substr(0, whole.size() - 100))};
   CHECK_THAT(problem(other), ContainsSubstring(folder / "cut.parquet"));
+  CHECK_THAT(error_of([&] { ParquetRecords(folder / "cut.parquet"); }), ContainsSubstring("usage: "));
   std::string damaged = whole;
   for (size_t i = 4; i < 400; ++i) damaged[i] = static_cast<char>(~damaged[i]);
   other.train = {folder.write("damaged.parquet", damaged)};

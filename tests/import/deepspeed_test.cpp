@@ -17,7 +17,7 @@ using namespace runner;
 
 namespace {
 
-const ReaderHelp help{.importer = &deepspeed_importer(), .names = find_deepspeed_name};
+const ReaderHelp help{.importer = &deepspeed_importer(), .names = find_argument};
 const fs::path cases = fs::path(RUNNER_SOURCE_DIR) / "tests/cases/deepspeed";
 
 /// Keeps paths in the texts relative.

@@ -11,6 +11,7 @@
 #include "runner/config/diagnostics.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/tool_names.hpp"
+#include "runner/selection/strategy_options.hpp"
 
 using namespace runner;
 
@@ -22,7 +23,8 @@ std::string recipe_for(const std::string& file) {
   try {
     const auto configuration = read_configuration(file);
     const auto tool = tool_of(configuration);
-    return tool.empty() ? "no tool\n" : "# " + tool + "\n" + tool_as_recipe(tool, configuration);
+    const RecipeCheck check = [](const Recipe& recipe, auto& mistakes) { resolve_strategy(recipe, mistakes); };
+    return tool.empty() ? "no tool\n" : "# " + tool + "\n" + tool_as_recipe(tool, configuration, check);
   } catch (const RecipeError& error) {
     return std::string(error.what()) + "\n";
   }

@@ -62,6 +62,20 @@ TEST_CASE("mistakes in records have file, line, column and reason", "[rank15]") 
         "a.jsonl:2: the record has no `text` (a text) (and 2 more rows: 3, 5)");
 }
 
+TEST_CASE("a line, and a text that is one prompt, have at most 64 MiB") {
+  DataFolder folder;
+  const std::string long_text(size_t{64} << 20, 'a'), end = ": a record of 64.0 MiB; at most 64.0 MiB are read";
+  CHECK(error_of([&] { texts_in(folder.write("a.jsonl", "\"a\"\n\"" + long_text + "\"\n")); }) ==
+        "usage: " + (folder / "a.jsonl") + ":2" + end);
+  CHECK(error_of([&] { texts_in(folder.write("a.txt", "a\n" + long_text + "b\n")); }) ==
+        "usage: " + (folder / "a.txt") + ":2" + end);
+  StoredModel model;
+  model.recipe.data.chat_template = "chatml";
+  const auto tokenizer = make_bytes_tokenizer();
+  const auto file = folder.write("prompt.txt", long_text + "b");
+  CHECK(error_of([&] { PromptReader({.file = file}, model, *tokenizer).read(); }) == "usage: " + file + end);
+}
+
 TEST_CASE("an answer at the end of a record's messages is not part of the prompt, and a note counts such records") {
   DataFolder folder;
   StoredModel model;

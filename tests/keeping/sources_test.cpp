@@ -375,7 +375,7 @@ TEST_CASE("errors name the source and not the ledger") {
   fs::resize_file(place.path() / "b.bundle", fs::file_size(place.path() / "b.bundle") / 2);
   for (const auto& command : {std::vector<std::string>{"import", "bundle", "b.bundle"}, {"import", "b.bundle"}}) {
     const auto result = place.run(command);
-    CHECK(result.code == 4);
+    CHECK(result.code == 2);
     CHECK(result.err.find("b.bundle") != std::string::npos);
     CHECK(result.err.find("Move it away") == std::string::npos);
   }

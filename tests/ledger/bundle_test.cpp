@@ -109,7 +109,7 @@ TEST_CASE("a bundle whose rows or texts were changed is refused") {
     fs::copy_file(file, copy, fs::copy_options::overwrite_existing);
     sqlite::Database(copy, sqlite::Access::existing).execute(sql);
     CHECK(error_of([&] { merge_bundle(there.home(), copy); }) ==
-          "4: the bundle " + copy.string() + " is damaged: " + what);
+          "2: the bundle " + copy.string() + " is damaged: " + what);
   }
   CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
   CHECK(merge_bundle(there.home(), file).at(0).outcome == Outcome::added);
@@ -243,29 +243,29 @@ TEST_CASE("files that are no bundles, damaged or newer ones are refused, and hos
   const auto spoil = [&](const std::string& sql) { return spoil_new(earlier + sql); };
   const std::string name = (here.path / "spoiled.bundle").string();
   CHECK(spoil("UPDATE bundled_part SET content = CAST('b line' AS BLOB) WHERE file = 1 AND part = 0") ==
-        "4: the bundle " + name + " is damaged: the content of rank-0.log does not have its digest");
+        "2: the bundle " + name + " is damaged: the content of rank-0.log does not have its digest");
   for (const char* sql : {"UPDATE bundled_file SET path = 'renamed.txt' WHERE file = 1",
                           "UPDATE bundled SET files = NULL", "UPDATE bundled_part SET hash = 'x' WHERE file = 1",
                           "DELETE FROM bundled_part WHERE file = 2; DELETE FROM bundled_file WHERE file = 2"})
     CHECK(spoil_new(sql) ==
-          "4: the bundle " + name + " is damaged: the files of run " + id + " do not have their digest");
+          "2: the bundle " + name + " is damaged: the files of run " + id + " do not have their digest");
   CHECK(spoil("UPDATE bundled_file SET path = 'a' || char(0) || 'b' WHERE file = 1") ==
-        "4: the bundle " + name + " is damaged: it has a file \"a\\x00b\"");
+        "2: the bundle " + name + " is damaged: it has a file \"a\\x00b\"");
   for (const char* path : {"../../../evil", "/evil", "a/../../evil"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE file = 1", path)) ==
-          fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
+          fmt::format("2: the bundle {} is damaged: it has a file \"{}\"", name, path));
   for (const char* path :
        {"", ".", "logs/", "./a", ".importing", "logs/rank-0.log/b", "ledger-spool.db", "logs/ledger-spool.db-wal"})
     CHECK(spoil(fmt::format("UPDATE bundled_file SET path = '{}' WHERE path = 'recipe.toml'", path)) ==
-          fmt::format("4: the bundle {} is damaged: it has a file \"{}\"", name, path));
+          fmt::format("2: the bundle {} is damaged: it has a file \"{}\"", name, path));
   CHECK(spoil("UPDATE bundled_file SET path = 'recipe.toml/b' WHERE path = 'logs/rank-0.log'")
             .ends_with(" is damaged: it has a file \"recipe.toml\""));
-  const std::string short_file = "4: the bundle " + name + " is damaged: rank-0.log has 0 bytes of 7";
+  const std::string short_file = "2: the bundle " + name + " is damaged: rank-0.log has 0 bytes of 7";
   CHECK(spoil("DELETE FROM bundled_part WHERE file = 1") == short_file);
   CHECK(spoil("UPDATE bundled_part SET part = 1 WHERE file = 1") == short_file);
   CHECK(spoil("UPDATE bundled_file SET bytes = 9 WHERE file = 1").ends_with(" rank-0.log has 7 bytes of 9"));
   CHECK(spoil("UPDATE bundled SET id = '../x'; UPDATE run SET id = '../x'") ==
-        "4: the bundle " + name + " is damaged: it has a run \"../x\"");
+        "2: the bundle " + name + " is damaged: it has a run \"../x\"");
   CHECK(spoil("PRAGMA user_version = 99")
             .starts_with("4: the bundle " + name + " has schema 99, and this runner knows schemas up to"));
   CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
@@ -321,6 +321,25 @@ TEST_CASE("texts of a bundle's rows are JSON of the type that the ledger reads")
                ContainsSubstring(fmt::format("is damaged: {} has a text that is no JSON ", column)));
     fs::remove(file);
   }
+}
+
+TEST_CASE("rows that the tables of a ledger do not take are a mistake of the bundle") {
+  LedgerFolder here, there;
+  const auto id = add_run(here, "a", 5);
+  const auto file = bundle_of(here, {id});
+  {
+    sqlite::Database bundle(file, sqlite::Access::existing);
+    bundle.execute(
+        "DROP TABLE artifact;"
+        "CREATE TABLE artifact (artifact INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES run, time REAL, kind "
+        "TEXT, path TEXT, fields TEXT, saved INTEGER);"
+        "INSERT INTO artifact (run, path, fields) SELECT run, 'x', '{}' FROM run");
+    bundle.run("UPDATE bundled SET digest = ?", run_digest(bundle, "main", bundle.integer("SELECT run FROM run")));
+  }
+  CHECK_THAT(error_of([&] { merge_bundle(there.home(), file); }),
+             ContainsSubstring("2: the bundle " + file.string() + " is damaged: ") &&
+                 ContainsSubstring("NOT NULL constraint failed: artifact."));
+  CHECK(Ledger(there.home(), Ledger::Mode::read).runs().empty());
 }
 
 TEST_CASE("annotations of a record replace none of its fields, and a bundle has no views in place of tables") {

@@ -271,6 +271,9 @@ TEST_CASE("the time that a run took is the sum of its attempts, without the paus
   file.run("UPDATE run SET ended = 1030");
   file.run("UPDATE attempt SET ended = 1030 WHERE number = 2");
   CHECK(seconds_taken(ledger.runs()[0], 5000) == 90);
+  CHECK(file.integer("SELECT seconds FROM runs") == 90);
+  file.run("UPDATE run SET started = 0");  // its source does not say it
+  CHECK(file.integer("SELECT seconds IS NULL FROM runs") == 1);
 }
 
 TEST_CASE("a run whose clock was set back took the time of its steps") {
@@ -280,6 +283,7 @@ TEST_CASE("a run whose clock was set back took the time of its steps") {
   ledger.begin_attempt(id, "start");
   folder.raw().execute("UPDATE run SET started = started + 3600; UPDATE attempt SET started = started + 3600");
   CHECK(seconds_taken(ledger.row(id), wall_seconds()) == 0);
+  CHECK(folder.raw().integer("SELECT seconds = 0 FROM runs") == 1);
   ledger.finish_run(id, "finished", 0, "");
   const RunRow run = ledger.row(id);
   CHECK(seconds_taken(run, wall_seconds()) > 0);

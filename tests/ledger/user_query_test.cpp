@@ -3,6 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <limits>
 
 #include "runner/base/files.hpp"
 #include "runner/ledger/edits.hpp"
@@ -73,6 +74,27 @@ TEST_CASE("expectation 25: queries read documented views") {
         json{{1}, {2}, {3}});
   CHECK(UserQuery(run.folder.home(), "SELECT name AS n, 1 + 1 FROM runs").columns() ==
         std::vector<std::string>{"n", "1 + 1"});
+}
+
+TEST_CASE("the best value of the views is finite, as in filters") {
+  const QueriedRun run;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Ledger ledger(run.folder.home(), Ledger::Mode::write);
+  NewRun other = new_run(run.folder, "two");
+  other.config["checkpoint"] = {{"monitor", "val_accuracy"}};
+  const std::string id = ledger.begin_run(other), third = ledger.begin_run(new_run(run.folder, "three"));
+  ledger.begin_attempt(id, "start");
+  ledger.metrics(id, {{"loss", 1, infinity}, {"loss", 2, 3.0}, {"loss", 3, -infinity}});
+  ledger.metrics(id, {{"val_accuracy", 1, 0.5}, {"val_accuracy", 2, infinity}});
+  ledger.begin_attempt(third, "start");
+  ledger.metrics(third, {{"loss", 1, -infinity}});
+  ledger.flush();
+  CHECK(run.rows("SELECT name, metric, best_value FROM runs ORDER BY name") ==
+        json{{"one", "val_loss", 4.0}, {"three", "loss", nullptr}, {"two", "val_accuracy", 0.5}});
+  CHECK(run.rows("SELECT name, best FROM last_metrics WHERE run = '" + id + "' ORDER BY name") ==
+        json::array({{"loss", 3.0}, {"val_accuracy", 0.5}}));
+  CHECK(ledger.summaries(id).at("loss").best == 3.0);
+  CHECK(std::isnan(ledger.summaries(third).at("loss").best));
 }
 
 TEST_CASE("expectation 25: a query cannot write") {

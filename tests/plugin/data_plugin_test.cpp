@@ -310,6 +310,10 @@ TEST_CASE("rank 14: mistakes of a plug-in that gives samples are refused with th
             "bytes");
   CHECK(refused("const int64_t label = index % 3;", "const int64_t label = index == 7 ? 3 : index % 3;") ==
         "usage: " + file + ", sample 7: the field `labels` contains 3, and must be at least 0 and less than 3");
+  CHECK(refused("const int64_t label = index % 3;", "const int64_t label = index % 20 == 7 ? 3 : index % 3;") ==
+        "usage: " + file +
+            ", sample 7: the field `labels` contains 3, and must be at least 0 and less than 3 (and at least 2 more "
+            "rows: 27, 47)");
   CHECK(refused("const int64_t label = index % 3;", "const int64_t label = index == 7 ? -100 : index % 3;")
             .find("needs a function `weight`") != std::string::npos);
   CHECK_THAT(refused("{\"labels\", RUNNER_DATA_INT64,", "{\"labels\", 17,"), ContainsSubstring("the unknown type 17"));

@@ -459,4 +459,5 @@ TEST_CASE("numbers that are not finite end a run after the current checkpoint is
   CHECK(steps.back().at("step") == 2);
   CHECK(std::isnan(steps.back().at("loss").get<double>()));
   CHECK(steps.back().at("skipped") == true);
+  CHECK(steps.back().at("trained") == steps.front().at("trained"));  // nothing was trained on the tokens of step 2
 }

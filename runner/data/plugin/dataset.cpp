@@ -1,5 +1,6 @@
 // The samples of a plug-in: rows of fields with fixed types and shapes.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 
@@ -68,18 +69,19 @@ class PluginDataset final : public Dataset {
     return counted_ ? fields_[*counted_].row_elements() : 1;
   }
 
+  /// A mistake counts those of the samples behind it, as far as they are read within a second.
   void read(int64_t sample, HostBatch& batch, int64_t row) const override {
-    const auto [part, own] = find(sample);
-    const std::string bytes = source_->ask(
-        {.kind = PluginQuestion::Kind::sample, .source = static_cast<uint32_t>(part), .begin = own, .end = own + 1});
-    size_t at = 0;
-    for (size_t f = 0; f < fields_.size(); ++f) {
-      const auto size = static_cast<size_t>(fields_[f].row_bytes());
-      std::memcpy(batch.fields.at(places_[f]).bytes.data() + static_cast<size_t>(row) * size, bytes.data() + at, size);
-      at += size;
-    }
-    RUNNER_CHECK(at == bytes.size());
-    check(sample, part, own, batch, row);
+    FaultyRows faulty;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    do try {
+        read_one(sample, batch, row);
+        if (!faulty.any()) return;
+      } catch (const Error& error) {
+        if (faulty.any() && error.code() != ExitCode::usage) break;
+        faulty.add(error, [&] { return place(find(sample)); });
+      }
+    while (++sample < size() && !faulty.enough() && std::chrono::steady_clock::now() < end);
+    faulty.raise(/*all=*/false);
   }
 
  private:
@@ -92,6 +94,21 @@ class PluginDataset final : public Dataset {
     const auto behind = std::ranges::upper_bound(parts_, index, {}, &PluginPart::first);
     const auto part = static_cast<size_t>(behind - parts_.begin()) - 1;
     return {part, index - parts_[part].first};
+  }
+  std::string place(const Place& of) const { return fmt::format("{}, sample {}", source_->paths()[of.part], of.own); }
+
+  void read_one(int64_t sample, HostBatch& batch, int64_t row) const {
+    const auto [part, own] = find(sample);
+    const std::string bytes = source_->ask(
+        {.kind = PluginQuestion::Kind::sample, .source = static_cast<uint32_t>(part), .begin = own, .end = own + 1});
+    size_t at = 0;
+    for (size_t f = 0; f < fields_.size(); ++f) {
+      const auto size = static_cast<size_t>(fields_[f].row_bytes());
+      std::memcpy(batch.fields.at(places_[f]).bytes.data() + static_cast<size_t>(row) * size, bytes.data() + at, size);
+      at += size;
+    }
+    RUNNER_CHECK(at == bytes.size());
+    check(sample, place({part, own}), batch, row);
   }
 
   void order_fields() {
@@ -126,8 +143,7 @@ class PluginDataset final : public Dataset {
   }
 
   /// A wrong index would end in a lookup that the device does not check, and a wrong weight in a wrong loss.
-  void check(int64_t sample, size_t part, int64_t own, const HostBatch& batch, int64_t row) const {
-    const auto place = fmt::format("{}, sample {}", source_->paths()[part], own);
+  void check(int64_t sample, const std::string& place, const HostBatch& batch, int64_t row) const {
     for (size_t f = 0; f < fields_.size(); ++f) {
       if (classes_[f] == 0) continue;
       if (fields_[f].type == ElementType::int64) check_range(f, place, batch.row<int64_t>(places_[f], row));
