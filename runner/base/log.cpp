@@ -21,15 +21,8 @@ std::mutex copy_mutex;
 std::function<void(const std::string&)> copy_line;  ///< guarded by copy_mutex
 
 spdlog::level::level_enum spdlog_level(Level level) {
-  switch (level) {
-    case Level::info:
-      return spdlog::level::info;
-    case Level::warning:
-      return spdlog::level::warn;
-    case Level::error:
-      return spdlog::level::err;
-  }
-  return spdlog::level::info;
+  if (level == Level::info) return spdlog::level::info;
+  return level == Level::warning ? spdlog::level::warn : spdlog::level::err;
 }
 
 /// Plain messages for info; a coloured word in front of the others.

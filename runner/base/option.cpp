@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -25,7 +26,7 @@ bool to_integer(json& value) {
 std::string value_text(const json& value) {
   if (value.is_number_float() && !std::isfinite(value.get<double>())) return nonfinite_word(value.get<double>());
   bool date = value.is_object() && value.size() == 1 && value.contains("date") && value["date"].is_string();
-  return date ? "the date " + value["date"].get<std::string>() : value.dump();
+  return date ? "the date " + value["date"].get<std::string>() : shortened_json(value);
 }
 
 namespace {
@@ -190,7 +191,7 @@ class Checker {
       if (std::find(choices.begin(), choices.end(), value_) != choices.end()) return {};
     }
     return OptionProblem{.code = "not-allowed",
-                         .message = fmt::format("{} cannot be {}", name_, value_.dump()),
+                         .message = fmt::format("{} cannot be {}", name_, value_text(value_)),
                          .allowed = choices,
                          .suggestion = nearest(given, choices)};
   }
@@ -214,7 +215,7 @@ class Checker {
     const bool lists = option_.fields.front().type == Type::texts;
     for (const auto& field : option_.fields) {
       const auto found = item.find(field.name);
-      if (found != item.end() && (found->is_string() || (lists && found->is_array()))) return found->dump();
+      if (found != item.end() && (found->is_string() || (lists && found->is_array()))) return value_text(*found);
       if (!lists) break;
     }
     return "";

@@ -8,6 +8,7 @@
 #include "runner/commands/plan_here.hpp"
 #include "runner/commands/preflight.hpp"
 #include "runner/commands/shared_options.hpp"
+#include "runner/data/data.hpp"
 #include "runner/data/data_check.hpp"
 #include "runner/devices/devices.hpp"
 #include "runner/ledger/ledger.hpp"
@@ -29,6 +30,24 @@ struct Findings {
   std::string not_here;  ///< why this machine cannot run it; empty if it can
 };
 
+/// A note if a global batch has more samples than the training data, which are counted if that takes well under a second.
+std::string short_epoch_note(const Plan& plan) {
+  const auto& data = plan.recipe.data;
+  constexpr uintmax_t quick_bytes = 2 << 20;
+  if (data.is_plugin()) return "";
+  if (needs_tokenizing(data) && (!data.sources.empty() || data.tokenizer == "sentencepiece")) return "";
+  uintmax_t bytes = 0;
+  for (const auto& file : data.train)
+    if ((needs_tokenizing(data) || data.is_table()) && fs::is_regular_file(file)) bytes += fs::file_size(file);
+  if (bytes > quick_bytes) return "";
+  const auto training = open_dataset(data, Split::train, plan.seq_len, plan.vocab_size, data_cache());
+  const int64_t batch = global_batch_size(plan.recipe, plan.job.data_ranks(), 0), there = training->size_up_to(batch);
+  if (there >= batch) return "";
+  return fmt::format(
+      "a global batch has {}, and the training data {}: {}", counted(batch, "sample"), there,
+      data.drop_last ? "data.drop_last leaves no batch" : "each epoch is one step of " + counted(there, "sample"));
+}
+
 /// Adds the recipe's plan on this machine. If only this machine's hardware is insufficient, that is not a mistake in
 /// the recipe.
 void look_at_plan(const Recipe& recipe, Findings& findings) {
@@ -42,7 +61,13 @@ void look_at_plan(const Recipe& recipe, Findings& findings) {
                       counted(topology.num_nodes, "node")));
     findings.plan = describe(plan);
     if (plan.pipeline) findings.pipeline = pipeline_text(*plan.pipeline), findings.stages = to_json(*plan.pipeline);
-    findings.data = data_summary(plan.recipe.data, plan.seq_len, plan.vocab_size, data_cache(), /*tokenized=*/false);
+    Recipe::Data summed = plan.recipe.data;
+    if (summed.tokenizer == "sentencepiece") {  // which is trained on the training files
+      summed.validation.clear();
+      for (auto& source : summed.sources) source.validation.clear();
+    }
+    findings.data = data_summary(summed, plan.seq_len, plan.vocab_size, data_cache(), /*tokenized=*/false);
+    if (auto note = short_epoch_note(plan); !note.empty()) findings.notes.push_back(std::move(note));
     if (memory_known(*plan.entry)) {  // `recommend` shows the same sum
       const int64_t tensors = plan.memory_bytes(), context = memory_limit(topology, 0).context;
       findings.plan += fmt::format(

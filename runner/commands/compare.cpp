@@ -87,9 +87,7 @@ ComparedRun read_run(const Ledger& ledger, const std::string& id, const std::vec
   const auto summaries = ledger.summaries(id);
   for (const auto& metric : metrics)
     if (const auto found = summaries.find(metric.name); found != summaries.end())
-      run.values[metric.title()] = !metric.best    ? found->second.last
-                                   : metric.higher ? found->second.max
-                                                   : found->second.min;
+      run.values[metric.title()] = metric.best ? found->second.best : found->second.last;
   if (summaries.contains(metrics.front().name))
     for (const auto& [step, value] : ledger.points(id, metrics.front().name))
       run.curve.emplace_back(static_cast<double>(step), value);

@@ -113,20 +113,25 @@ struct Options {
   bool validation = false, json = false;
 };
 
-/// A name for each feature of a table: columns, and of categories the column with the category.
-std::vector<std::string> feature_names(const nlohmann::json& learned) {
-  std::vector<std::string> names;
-  if (!learned.is_object()) return names;
+/// A line for each feature of a table, and one for all those of a column of categories: "kind = a". Without names of features, none.
+std::vector<std::string> feature_lines(const nlohmann::json& learned, const nlohmann::json& values) {
+  std::vector<std::string> lines;
+  if (!learned.is_object()) return lines;
+  size_t at = 0;
+  const auto next = [&] { return at < values.size() ? values[at++] : nlohmann::json(); };
   for (const auto& feature : learned.value("features", nlohmann::json::array())) {
     const auto column = feature.at("column").get<std::string>();
     if (feature.contains("categories")) {
-      for (const auto& category : feature.at("categories")) names.push_back(column + "=" + category.get<std::string>());
+      std::vector<std::string> set;
+      for (const auto& category : feature.at("categories"))
+        if (next() == 1.0) set.push_back(category == "" ? "(missing)" : category.get<std::string>());
+      lines.push_back(column + " = " + (set.empty() ? "none of its categories" : join(set, ", ")));
       continue;
     }
-    names.push_back(column);
-    if (feature.at("marks_missing")) names.push_back(column + " is missing");
+    lines.push_back(column + " = " + next().dump());
+    if (feature.at("marks_missing")) lines.push_back(column + " is missing = " + next().dump());
   }
-  return names;
+  return lines;
 }
 
 /// The values of a row's field.
@@ -185,12 +190,27 @@ std::string target_text(const nlohmann::json& learned, const std::string& field,
   return targets[i].at("column").get<std::string>() + " = " + (known ? classes[value.get<size_t>()] : value.dump());
 }
 
+/// The values of a field, one in each line; of very many, only their extent.
+void print_field(const nlohmann::json& learned, const std::string& field, const nlohmann::json& values) {
+  constexpr size_t printed_most = 1000;
+  auto lines = field == "features" ? feature_lines(learned, values) : std::vector<std::string>();
+  if (lines.empty() && values.size() <= printed_most)
+    for (size_t i = 0; i < values.size(); ++i) lines.push_back(target_text(learned, field, i, values[i]));
+  if (lines.size() <= printed_most) {
+    for (const auto& line : lines) std::printf("%s\n", line.c_str());
+    if (!lines.empty() || values.empty()) return;
+  }
+  const auto numbers = values.get<std::vector<double>>();
+  std::printf("%s = %zu values from %.4g to %.4g, mean %.4g\n", field.c_str(), numbers.size(),
+              *std::ranges::min_element(numbers), *std::ranges::max_element(numbers),
+              std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size()));
+}
+
 /// Samples without tokens: the numbers that the model gets.
 ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& data) {
   const SampleOrderOptions order{.shuffle = recipe.data.shuffle && !options.validation, .seed = recipe.run.seed};
   const int64_t end = std::min(data.size(), options.first + options.samples);
   const auto learned = data.learned();
-  const auto names = feature_names(learned);
   const auto columns = recipe.data.is_table() ? table_summary(recipe.data) : std::vector<ColumnSummary>();
   if (!options.json) log::info("{}", data.describe());
   if (!options.json && !columns.empty()) print_columns(columns);
@@ -206,17 +226,7 @@ ExitCode show_rows(const Options& options, const Recipe& recipe, const Dataset& 
     if (options.json) continue;
     log::info("sample {} at position {}", index, position);
     for (const auto& [field, values] : sample.items())
-      if (constexpr size_t printed_most = 1000; values.is_array() && values.size() > printed_most) {
-        const auto numbers = values.get<std::vector<double>>();
-        const double sum = std::accumulate(numbers.begin(), numbers.end(), 0.0);
-        std::printf("%s = %zu values from %.4g to %.4g, mean %.4g\n", field.c_str(), numbers.size(),
-                    *std::ranges::min_element(numbers), *std::ranges::max_element(numbers),
-                    sum / static_cast<double>(numbers.size()));
-      } else
-        for (size_t i = 0; values.is_array() && i < values.size(); ++i)
-          std::printf("%s\n", (field == "features" && i < names.size() ? names[i] + " = " + values[i].dump()
-                                                                       : target_text(learned, field, i, values[i]))
-                                  .c_str());
+      if (values.is_array()) print_field(learned, field, values);
   }
   if (options.json) {
     nlohmann::json shown = {
@@ -311,9 +321,9 @@ Action setup_data(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_recipe_option(app, options->file);
   add_overrides(app, options->overrides);
-  app.add_option("--samples", options->samples, "How many samples")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--samples", options->samples, "How many samples")->check(at_least_one())->capture_default_str();
   app.add_option("--first", options->first, "The position of the first one in epoch 0")
-      ->check(CLI::NonNegativeNumber)
+      ->check(at_least(0))
       ->capture_default_str();
   app.add_flag("--validation", options->validation, "Show the validation data");
   add_json_option(app, options->json);

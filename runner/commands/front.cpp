@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/outside_fault.hpp"
 #include "runner/base/quoting.hpp"
@@ -30,27 +32,16 @@ namespace {
 /// The formatter of --help: no line is wider than the terminal, or than 100 characters where there is none.
 class WrappedHelp : public CLI::Formatter {
  public:
-  WrappedHelp();
-
-  std::string make_option_desc(const CLI::Option* option) const override;
-  std::string make_footer(const CLI::App* app) const override;
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrap_lines(CLI::Formatter::make_option_desc(option), width_ - static_cast<int>(get_column_width()));
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    return wrap_lines(CLI::Formatter::make_footer(app), width_);
+  }
 
  private:
-  int width_;
+  const int columns_ = terminal_width(STDOUT_FILENO), width_ = columns_ > 0 ? std::max(60, columns_) : 100;
 };
-
-WrappedHelp::WrappedHelp() {
-  const int columns = terminal_width(STDOUT_FILENO);
-  width_ = columns > 0 ? std::max(60, columns) : 100;
-}
-
-std::string WrappedHelp::make_option_desc(const CLI::Option* option) const {
-  return wrap_lines(CLI::Formatter::make_option_desc(option), width_ - static_cast<int>(get_column_width()));
-}
-
-std::string WrappedHelp::make_footer(const CLI::App* app) const {
-  return wrap_lines(CLI::Formatter::make_footer(app), width_);
-}
 
 constexpr const char* short_help =
     R"(runner trains what a TOML recipe describes, with any strategy, on any number of devices.
@@ -167,7 +158,7 @@ CLI::App* deepest(CLI::App* app) {
 }
 
 std::string about_extra(CLI::App* app, const std::string& word) {
-  auto text = fmt::format("{} does not take `{}`", full_command(app), word);
+  auto text = fmt::format("{} does not take `{}`", full_command(app), shortened_text(word));
   std::vector<std::string> names;
   for (const auto* option : app->get_options())
     if (!option->get_group().empty())
@@ -179,7 +170,8 @@ std::string about_extra(CLI::App* app, const std::string& word) {
   if (name == "--set" && full_command(app).find(" sweep ") != std::string::npos)
     return text + ": the values that all trials share are in the section [sweep.set] of the sweep file";
   auto near = nearest(name, names);
-  if (!near && takes_terms(*app) && !word.starts_with("--")) return text + ": a filter excludes a word by `not WORD`";
+  if (!near && takes_terms(*app) && word.size() > 2 && !word.starts_with("--"))
+    return text + ": a filter excludes a word by `not WORD`";
   return near ? text + fmt::format(": did you mean `{}`?", *near) : text;
 }
 
@@ -196,9 +188,36 @@ std::string about_choice(const std::string& message) {
                      near ? fmt::format("did you mean `{}`?", *near) : "it is " + join_or(choices));
 }
 
-/// CLI11's "--set: 1 required KEY=VALUE ... missing" as "--set needs KEY=VALUE"; other messages unchanged.
+/// What stands for an argument in a usage: "RUN ... | FILTER", "RECIPE".
+std::string placeholder(const CLI::Option* argument) {
+  auto text = argument->get_type_name();
+  if (!text.empty() && !text.starts_with("TEXT") && !text.starts_with("INT")) return text;
+  text = argument->get_single_name();
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+/// CLI11's "runs is required" as "no run is given: `runner rm RUN ... | FILTER`"; empty for other messages.
+std::string about_missing(const CLI::App* app, const std::string& message) {
+  const auto* missing = app->get_option_no_throw(message.substr(0, message.find(" is required")));
+  if (!missing || !missing->get_positional()) return "";
+  std::string usage = full_command(app);
+  for (const auto* option : app->get_options())
+    if (option->get_positional())
+      usage += fmt::format(fmt::runtime(option->get_required() ? " {}" : " [{}]"), placeholder(option));
+  std::string noun = lower(placeholder(missing));
+  noun.erase(0, noun.find_first_not_of('['));
+  return fmt::format("no {} is given: `{}`", noun.substr(0, noun.find_first_of(" .]")), usage);
+}
+
+/// CLI11's "Could not convert: --devices = many" and "--set: 1 required KEY=VALUE ... missing" as "--devices must be a number, not `many`"
+/// and "--set needs KEY=VALUE"; other messages unchanged.
 std::string plainer(const std::string& message) {
   if (auto choice = about_choice(message); !choice.empty()) return choice;
+  const std::string unread = "Could not convert: ";
+  if (const auto equals = message.find(" = "); message.starts_with(unread) && equals != std::string::npos)
+    return fmt::format("{} must be a number, not `{}`", message.substr(unread.size(), equals - unread.size()),
+                       shortened_text(message.substr(equals + 3)));
   const std::string middle = ": 1 required ", end = " missing";
   const auto at = message.find(middle);
   if (at == std::string::npos || !message.ends_with(end)) return message;
@@ -213,7 +232,9 @@ ExitCode refuse(CLI::App& root, const CLI::ParseError& error) {
   auto extras = app->remaining();
   std::string word = extras.empty() ? "" : extras.front();
   if (word.starts_with('!')) word[0] = '-';  // as the user wrote it, see protect_terms()
-  auto what = extras.empty() ? plainer(error.what()) : about_extra(app, word);
+  const auto missing = about_missing(app, error.what());
+  const auto what = extras.empty() ? (missing.empty() ? plainer(error.what()) : missing)
+                                   : about_extra(app, word) + (missing.empty() ? "" : "; " + missing);
   log::error("{}; `{} --help` lists its arguments", what, full_command(app));
   return ExitCode::usage;
 }

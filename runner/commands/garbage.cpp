@@ -360,11 +360,11 @@ Action setup_gc(CLI::App& app) {
   app.add_option("--keep-best", options->rule.keep_best,
                  "Best checkpoints to keep, by checkpoint.monitor; default save_top_k of its recipe")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   app.add_option("--keep-every", options->rule.keep_every,
                  "Keep the checkpoints of steps that are multiples of this; default keep_every_n_steps of its recipe")
       ->type_name("STEPS")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   app.add_flag("--orphans", options->choice.orphans, "Also remove folders in runs/ that no run of the ledger has");
   app.add_flag("--cache", options->choice.cache,
                "Also remove tokenised data and trained tokenizers; they are made again when needed");

@@ -137,7 +137,7 @@ ExitCode translate(const std::string& tool, const std::string& file, const std::
     resolve_strategy(recipe, found);
   };
   const auto recipe =
-      tool == "deepspeed" ? deepspeed_as_recipe(configuration, check) : tool_as_recipe(tool, configuration);
+      tool == "deepspeed" ? deepspeed_as_recipe(configuration, check) : tool_as_recipe(tool, configuration, check);
   if (output.empty())
     std::fputs(recipe.c_str(), stdout);
   else if (std::error_code error; fs::exists(output, error))

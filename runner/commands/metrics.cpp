@@ -204,9 +204,13 @@ std::vector<RunCurves> read_curves(const Ledger& ledger, const std::vector<std::
     choose_steps(run.curves, axis, options);
   }
   const auto is_empty = [](const RunCurves& run) { return std::ranges::all_of(run.curves, &Points::empty); };
-  if (!options.names.empty() && std::ranges::all_of(runs, is_empty))
-    throw usage_error("none of these runs has a metric {}; --name takes one name, and may be given several times",
-                      join_or(names));
+  if (!options.names.empty() && std::ranges::all_of(runs, is_empty)) {
+    const auto there = wanted_names(ledger, ids, axis, {});
+    throw usage_error("none of these runs has a metric {}; {}", join_or(names),
+                      there.empty() ? "they have no metrics yet"
+                                    : fmt::format("they have {} (--name takes one name, and may be given several times)",
+                                                  join(there, ", ")));
+  }
   return runs;
 }
 
@@ -232,7 +236,7 @@ ExitCode print(const MetricsOptions& options) {
 Action setup_metrics(CLI::App& app) {
   auto options = std::make_shared<MetricsOptions>();
   add_runs_option(app, options->runs);
-  app.add_option("--name", options->names, "Only this metric or reading; may be given several times")
+  app.add_option("--name,--metric", options->names, "Only this metric or reading; may be given several times")
       ->allow_extra_args(false);
   app.add_flag("--system", options->system,
                "Readings of the machine instead of metrics: CPU, memory, disk, network, GPUs, over seconds");

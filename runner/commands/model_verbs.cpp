@@ -33,7 +33,7 @@ void add_model_options(CLI::App& app, ModelOptions& options, InferenceRequest& r
   app.add_option("--dtype", request.load.dtype, "Data type of the weights in memory; auto: that of the stored weights")
       ->check(CLI::IsMember({"auto", "f32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "CPU threads; default: all cores")->check(CLI::PositiveNumber);
+  app.add_option("--threads", options.threads, "CPU threads; default: all cores")->check(at_least_one());
   app.add_option("--accelerator", options.accelerator, "The device to compute on; auto: a CUDA device if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -68,7 +68,7 @@ void add_generation_options(CLI::App& app, InferenceRequest& request, int64_t mo
 void add_batch_option(CLI::App& app, InferenceRequest& request) {
   request.batch_size = 8;
   app.add_option("--batch-size", request.batch_size, "Inputs that are computed at once")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
 }
 
@@ -128,11 +128,11 @@ Action setup_generate(CLI::App& app) {
   add_chat_options(app, request.prompts, /*optional=*/true);
   add_generation_options(app, request, generate_new_tokens);
   app.add_option("--num-samples", request.num_samples, "Texts for each prompt")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--batch-size", request.batch_size,
                  "Texts that are generated at once. With 1, a text is printed as it appears")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one())
       ->capture_default_str();
   app.add_flag("--echo", request.echo, "Print the prompt in front of the text");
   app.add_flag("--json", request.json, "Print one JSON object for each text");
@@ -167,11 +167,11 @@ Action setup_evaluate(CLI::App& app) {
                  "perplexity of whole documents, each token predicted once. Default: the loss, as in training")
       ->check(CLI::IsMember({"multiple_choice", "rolling"}));
   add_batch_option(app, request);
-  app.add_option("--limit", request.limit, "Only the first records or samples")->check(CLI::PositiveNumber);
+  app.add_option("--limit", request.limit, "Only the first records or samples")->check(at_least_one());
   app.add_option(
          "--context", request.context,
          "With --task rolling: how many tokens are in front of the first token that a window predicts; default 1")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   app.add_option("-o,--output", request.output, "With --task multiple_choice: a file with a JSON line for each record");
   add_json_option(app, request.json);
   app.footer(
@@ -230,7 +230,7 @@ Action setup_embed(CLI::App& app) {
       ->excludes(normalize);
   app.add_option("--max-seq-length", request.max_seq_length,
                  "Tokens of a text; the end of a longer one is left out. Default: that of the folder, or of the model")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least_one());
   app.footer(
       "Each line of the output is {id, embedding}, in the order of the texts. The model is an encoder (bert, "
       "roberta) or a language model (llama, qwen3 and others), whose states are those behind its final norm. "

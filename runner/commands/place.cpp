@@ -16,15 +16,8 @@ namespace {
 /// Whether the user requests `key` now. In the recipe file of a resumed run, it is the earlier value, and the launcher may
 /// now start another number of ranks.
 bool asked(const Recipe& recipe, const std::string& key, bool resuming) {
-  switch (recipe.origin(key).kind) {
-    case Origin::Kind::default_value:
-    case Origin::Kind::decided:
-      return false;
-    case Origin::Kind::file:
-      return !resuming;
-    default:
-      return true;
-  }
+  const auto kind = recipe.origin(key).kind;
+  return kind == Origin::Kind::set || (kind == Origin::Kind::file && !resuming);
 }
 
 /// The number of devices per node that check_placement() compares with the launcher's; 0 = the launcher decides.

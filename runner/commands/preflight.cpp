@@ -120,10 +120,10 @@ void check_rows(const Recipe& recipe, std::vector<Diagnostic>& diagnostics) {
   if (!problems.empty()) return;
   const Recipe known = with_data_facts(recipe);
   check_metrics(known, diagnostics);
-  const auto measured = validation_metrics(known);  // the number of classes decides
+  auto measured = validation_metrics(known);  // the number of classes decides
+  measured.insert(measured.begin(), {metric::val_loss, metric::loss});
   const auto& monitor = recipe.checkpoint.monitor;
-  if (monitor != metric::loss && monitor != metric::val_loss &&
-      std::ranges::find(measured, monitor) == measured.end()) {
+  if (std::ranges::find(measured, monitor) == measured.end()) {
     report(recipe, "checkpoint.monitor", "unknown-metric", fmt::format("the training does not measure {}", monitor),
            diagnostics);
     diagnostics.back().allowed = measured;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "runner/base/clock.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/log.hpp"
 #include "runner/base/text.hpp"
 #include "runner/commands/build_id.hpp"
@@ -85,6 +86,17 @@ std::vector<const DeviceKind*> kinds_like(const std::string& name) {
     if (same_memory || (name.size() > 2 && named)) like.push_back(&kind);
   }
   return like;
+}
+
+/// For --devices: the answer to a kind of devices, such as "8xH100", and to all else that is no number.
+std::string about_kind(const std::string& text) {
+  if (int64_t number = 0; CLI::detail::lexical_cast(text, number)) return "";
+  const auto count = text.substr(0, text.find_first_not_of("0123456789"));
+  std::vector<std::string> meant;
+  for (const auto* kind : kinds_like(lower(text.substr(count.size() + (text[count.size()] == 'x')))))
+    meant.push_back(fmt::format("`--device-kind {}:{}`", kind->name, count.empty() ? "1" : count));
+  return fmt::format("must be a number, not `{}`{}", shortened_text(text),
+                     meant.empty() ? "" : fmt::format("; did you mean {}?", join_or(meant)));
 }
 
 const DeviceKind& known_kind(const std::string& name) {
@@ -297,7 +309,9 @@ Action setup_recommend(CLI::App& app) {
   app.add_option("--host-memory", options->host_memory,
                  "With --device-kind: host memory of a node, e.g. 256GiB; default: unlimited")
       ->needs(kind);
-  app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")->check(at_least_one());
+  app.add_option("--devices", options->devices, "Devices of a node; default the recipe's")
+      ->check(about_kind)
+      ->check(at_least_one());
   app.add_option("--num-nodes", options->num_nodes, "Nodes; default the recipe's")->check(at_least_one());
   app.add_option("--world-size", options->world_size, "All devices, on nodes of eight")->check(at_least_one());
   add_json_option(app, options->json);

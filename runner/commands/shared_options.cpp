@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "runner/base/error.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/json_text.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
@@ -97,12 +98,15 @@ std::vector<std::string> unset_keys(const std::vector<std::string>& overrides) {
   return keys;
 }
 
-CLI::Validator at_least_one() {
-  auto problem = [](const std::string& text) {
-    const auto value = parse_number<int64_t>(text);  // CLI11 refuses what is not a number
-    return value && *value < 1 ? "must be at least 1, not " + text : std::string();
+CLI::Validator at_least(int64_t least) {
+  auto problem = [least](const std::string& text) {
+    int64_t value = 0;  // as CLI11 reads it, which refuses what is not a number
+    const bool too_small = CLI::detail::lexical_cast(text, value) && value < least;
+    return too_small ? fmt::format("must be at least {}, not {}", least, shortened_text(text)) : std::string();
   };
-  return CLI::Validator(problem, "POSITIVE");
+  return CLI::Validator(problem, least > 0 ? "POSITIVE" : "NONNEGATIVE");
 }
+
+CLI::Validator at_least_one() { return at_least(1); }
 
 }  // namespace runner

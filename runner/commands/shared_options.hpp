@@ -46,7 +46,8 @@ std::vector<std::string> unset_keys(const std::vector<std::string>& overrides);
 
 // Checks of option values that several verbs use.
 
-/// An integer of at least 1.
+/// An integer of at least `least`, which is 0 or 1.
+CLI::Validator at_least(int64_t least);
 CLI::Validator at_least_one();
 
 }  // namespace runner

@@ -40,16 +40,6 @@ std::string field(const json& object, const char* key) {
   return plain(object[key]);
 }
 
-/// The sum of the attempts, without the pauses between them.
-double attempts_seconds(const json& run, double now) {
-  const double last = run["ended"].is_null() ? now : run["ended"].get<double>();
-  double seconds = 0;
-  for (const auto& attempt : run["attempts"])
-    seconds += std::max(
-        0.0, (attempt["ended"].is_null() ? last : attempt["ended"].get<double>()) - attempt["started"].get<double>());
-  return seconds;
-}
-
 /// " (times of its first and last points)" for a run of a source that has no other times; otherwise "".
 std::string times_of_points(const json& run) {
   const auto origin = imported_from(ledger_home(), plain(run["id"]));
@@ -57,10 +47,10 @@ std::string times_of_points(const json& run) {
   return only_points ? " (times of its first and last points)" : "";
 }
 
-std::string status_line(const json& run, double now) {
+std::string status_line(const Ledger& ledger, const json& run, double now) {
   if (run["started"].is_null()) return fmt::format("{}, start and duration not known", plain(run["status"]));
   const double started = run["started"], ended = run["ended"].is_null() ? now : run["ended"].get<double>();
-  const std::string took = format_duration(attempts_seconds(run, now));
+  const std::string took = format_duration(seconds_taken(ledger.row(run["id"]), now));
   std::string line = run["status"];
   if (run["status"] == "running") return line + fmt::format(" for {}, started {}", took, format_time(started));
   if (run["status"] == "lost")
@@ -181,9 +171,9 @@ std::string folder_line(const json& run) {
   return origin.empty() ? folder + " (moved or deleted)" : "none here: imported from " + origin;
 }
 
-void print_head(const json& run, double now) {
+void print_head(const Ledger& ledger, const json& run, double now) {
   const std::string reason = field(run["plan"], "reason"), restarts = field(run["measured"], "restarts");
-  Rows rows = {{"status", status_line(run, now)},
+  Rows rows = {{"status", status_line(ledger, run, now)},
                {"why", why_line(run)},
                {"strategy", strategy_on_ranks(run) + mesh_of(run) + (reason.empty() ? "" : ": " + reason)},
                {"simulated", simulation_line(run)},
@@ -356,7 +346,7 @@ void print_changes(const json& run, double now) {
 
 void print_run(const Ledger& ledger, const json& run) {
   const double now = wall_seconds();
-  print_head(run, now);
+  print_head(ledger, run, now);
   print_curve(ledger, run, "loss");
   print_curve(ledger, run, "val_loss");
   print_metrics(run);

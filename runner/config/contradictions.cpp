@@ -61,7 +61,11 @@ class Finder {
 
   void report(const std::string& at, const std::string& message, const std::string& other = "",
               const std::string& other_message = "", std::vector<std::string> allowed = {}) {
-    if (!sound(at) || (!other.empty() && !sound(other))) return;
+    if (sound(at) && (other.empty() || sound(other))) tell(at, message, other, other_message, std::move(allowed));
+  }
+
+  void tell(const std::string& at, const std::string& message, const std::string& other,
+            const std::string& other_message, std::vector<std::string> allowed) {
     Diagnostic diagnostic{.place = recipe_.origin(at),
                           .code = "contradiction",
                           .message = message,
@@ -249,8 +253,7 @@ class Finder {
     for (const char* key : {"adascale_scale", "adascale_smoothing"})
       if (!optimizer.adascale && given(fmt::format("optimizer.{}", key)))
         report(fmt::format("optimizer.{}", key), fmt::format("{} is for adascale = true", key));
-    const auto* kind = find_optimizer(optimizer.name);
-    if (kind && kind->averages && optimizer.betas.at(0) == 0)
+    if (const auto* kind = find_optimizer(optimizer.name); kind && kind->averages && optimizer.betas.at(0) == 0)
       report("optimizer.betas",
              fmt::format("{} needs a first value of betas above 0: it is the share of the average in the point at "
                          "which gradients are computed",
@@ -298,15 +301,14 @@ class Finder {
     if (recipe_.checkpoint.save_top_k > 0 && monitor != metric::loss && !validates && sound("data"))
       report("checkpoint.save_top_k", fmt::format("save_top_k watches {}, but there are no validation data", monitor),
              "checkpoint.monitor", "monitor is set here");
-    const auto measured = validation_metrics(recipe_);
-    if (monitor != metric::loss && monitor != metric::val_loss &&
-        std::ranges::find(measured, monitor) == measured.end())
+    auto measured = validation_metrics(recipe_);
+    measured.insert(measured.begin(), {metric::val_loss, metric::loss});
+    if (std::ranges::find(measured, monitor) == measured.end())
       report("checkpoint.monitor", fmt::format("the training does not measure {}", monitor),
-             recipe_.train.loss ? "train.loss" : "model.name", "this is set here", measured);
+             recipe_.train.loss ? "train.loss" : "model.name", "this decides what is measured", measured);
     if (train.early_stopping && train.early_stopping->monitor == metric::val_loss && !validates && sound("data"))
       report("train.early_stopping", "early_stopping watches val_loss, but there are no validation data");
-    const auto& again = recipe_.activation_checkpointing;
-    if (again.mode == "named" && again.blocks.empty())
+    if (recipe_.activation_checkpointing.mode == "named" && recipe_.activation_checkpointing.blocks.empty())
       report("activation_checkpointing.mode", "mode = \"named\" needs blocks");
   }
 
@@ -421,12 +423,15 @@ class Finder {
     for (const auto& source : data.sources) refuse_columns("data.sources", source.columns);
   }
 
-  /// Keys that do not apply because of the value of another key.
+  /// Keys that do not apply because of the value of another key. A mistake in a third key of the section does not hide them.
   void needs() {
     for (const auto& key : key_table()) {
       if (key.needs_met(recipe_) || !given(key.dotted())) continue;
-      report(key.dotted(), fmt::format("{} is for {}", key.name, key.needs_text()), key.needs.key,
-             key.needs.key + " is set here");
+      const auto& other = key.needs.key;
+      const bool apart = other.starts_with(key.section + ".") && !in_doubt(recipe_, key.dotted(), diagnostics_) &&
+                         !in_doubt(recipe_, other, diagnostics_);
+      if (apart || (sound(key.dotted()) && sound(other)))
+        tell(key.dotted(), fmt::format("{} is for {}", key.name, key.needs_text()), other, other + " is set here", {});
     }
   }
 

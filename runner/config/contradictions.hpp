@@ -7,9 +7,13 @@
 
 namespace runner {
 
-/// Appends to `diagnostics`. Skips sections that have a mistake already. If a section has an unknown name, it also skips absent
-/// sections, because the name may be a misspelling of one. If a mistake belongs to no section, it checks nothing.
+/// Appends to `diagnostics`. Skips sections that have a mistake already, except keys that another key makes useless. If a section has an
+/// unknown name, it also skips absent sections, because the name may be a misspelling of one. If a mistake belongs to no section, it
+/// checks nothing.
 void find_contradictions(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
+
+/// Whether one of the mistakes is about the key: at its place, or a name in its section that may mean it.
+bool in_doubt(const Recipe& recipe, const std::string& key, const std::vector<Diagnostic>& mistakes);
 
 /// Two keys that contradict each other, both dotted.
 struct KeyConflict {

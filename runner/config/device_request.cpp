@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -43,7 +44,7 @@ std::optional<DeviceRequest> parse_text(std::string_view text, std::string& prob
     if (trim(part).empty() && !indices.empty()) continue;  // "1," is the one with index 1
     auto index = parse_number<int>(trim(part));
     if (!index) {
-      problem = fmt::format("\"{}\" is not a device string", text);
+      problem = fmt::format("\"{}\" is not a device string", shortened_text(std::string(text)));
       return std::nullopt;
     }
     indices.push_back(*index);
@@ -78,16 +79,10 @@ std::optional<DeviceRequest> parse_devices(const nlohmann::json& value, std::str
 }
 
 std::string write_devices(const DeviceRequest& request) {
-  switch (request.kind) {
-    case DeviceRequest::Kind::automatic:
-      return "\"auto\"";
-    case DeviceRequest::Kind::count:
-      return std::to_string(request.count);
-    case DeviceRequest::Kind::free_count:
-      return fmt::format("\"free:{}\"", request.count);
-    case DeviceRequest::Kind::indices:
-      break;
-  }
+  using Kind = DeviceRequest::Kind;
+  if (request.kind == Kind::automatic) return "\"auto\"";
+  if (request.kind == Kind::count) return std::to_string(request.count);
+  if (request.kind == Kind::free_count) return fmt::format("\"free:{}\"", request.count);
   return nlohmann::json(request.indices).dump();
 }
 

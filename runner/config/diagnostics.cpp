@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 
 namespace runner {
@@ -18,6 +19,13 @@ std::string excerpt(const Origin& origin) {
     pad += origin.excerpt[static_cast<size_t>(i - 1)] == '\t' ? '\t' : ' ';
   return fmt::format("{} | {}\n{} | {}^{}\n", number, origin.excerpt, std::string(number.size(), ' '), pad,
                      std::string(static_cast<size_t>(std::max(0, origin.span - 1)), '~'));
+}
+
+/// place_of() for messages: a long value of --set is left out.
+std::string short_place(Origin origin) {
+  const bool longer = origin.kind == Origin::Kind::set && shortened_text(origin.file) != origin.file;
+  if (longer) origin.file = shortened_text(origin.file.substr(0, origin.file.find('=') + 1) + "...");
+  return place_of(origin);
 }
 
 std::string render_all(const std::vector<Diagnostic>& diagnostics) {
@@ -44,13 +52,13 @@ std::string place_of(const Origin& origin) {
 
 std::string render(const Diagnostic& diagnostic) {
   std::string text =
-      fmt::format("{}: error: {}\n{}", place_of(diagnostic.place), diagnostic.message, excerpt(diagnostic.place));
+      fmt::format("{}: error: {}\n{}", short_place(diagnostic.place), diagnostic.message, excerpt(diagnostic.place));
   if (diagnostic.suggestion)
     text += fmt::format("  did you mean `{}`?\n", *diagnostic.suggestion);
   else if (!diagnostic.allowed.empty() && (diagnostic.other || diagnostic.other_message.empty()))
     text += fmt::format("  allowed: {}\n", join(diagnostic.allowed, ", "));
   if (diagnostic.other)
-    text += fmt::format("{}: note: {}\n{}", place_of(*diagnostic.other), diagnostic.other_message,
+    text += fmt::format("{}: note: {}\n{}", short_place(*diagnostic.other), diagnostic.other_message,
                         excerpt(*diagnostic.other));
   else if (!diagnostic.other_message.empty())
     text += fmt::format("  {}\n", diagnostic.other_message);

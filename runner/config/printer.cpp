@@ -46,16 +46,8 @@ std::string toml_key(const std::string& name) {
 namespace {
 
 std::string origin_text(const Origin& origin) {
-  switch (origin.kind) {
-    case Origin::Kind::file:
-    case Origin::Kind::set:
-      return place_of(origin);
-    case Origin::Kind::default_value:
-      return "default";
-    case Origin::Kind::decided:
-      return "decided: " + origin.note;
-  }
-  return "";
+  if (origin.kind == Origin::Kind::default_value) return "default";
+  return origin.kind == Origin::Kind::decided ? "decided: " + origin.note : place_of(origin);
 }
 
 /// Keys that do not apply to this recipe are not printed, because the reader would refuse them.

@@ -8,6 +8,15 @@
 
 namespace runner {
 
+bool in_doubt(const Recipe& recipe, const std::string& key, const std::vector<Diagnostic>& mistakes) {
+  const std::string section = key.substr(0, key.find('.')), place = place_of(recipe.origin(key));
+  return std::ranges::any_of(mistakes, [&](const Diagnostic& mistake) {
+    if (mistake.section != section) return false;
+    if (mistake.code != "unknown-key") return place_of(mistake.place) == place;
+    return !mistake.suggestion || *mistake.suggestion == section || key.ends_with(*mistake.suggestion);
+  });
+}
+
 std::vector<KeyConflict> node_conflicts(const Recipe& recipe) {
   const auto& devices = recipe.devices;
   std::vector<KeyConflict> conflicts;

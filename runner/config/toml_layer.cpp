@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runner/base/environment_text.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
@@ -206,7 +207,7 @@ std::optional<toml::table> parse_override(const TomlSource& source, std::vector<
   try {
     return parse_bounded_toml(key + " = " + json(value).dump());
   } catch (const toml::parse_error& error) {
-    return wrong(fmt::format("`{}` is not a key: {}", excerpt_of(key), error.description()));
+    return wrong(fmt::format("`{}` is not a key: {}", shortened_text(key), error.description()));
   }
 }
 

@@ -35,7 +35,7 @@ struct TomlSource {
 /// The table of a TOML text whose keys do not nest too deeply. Throws toml::parse_error.
 toml::table parse_bounded_toml(std::string_view text, std::string_view name = {});
 
-/// The table of a file's TOML text, read by parse_bounded_toml(). Throws RecipeError at the first syntax error, or if it is not TOML at all.
+/// The table of a file's TOML text, read by parse_bounded_toml(). Throws RecipeError at the first syntax error.
 toml::table parse_toml(const std::string& text, const TomlSource& source);
 
 /// A date or a time becomes {"date": text}, which no key accepts.

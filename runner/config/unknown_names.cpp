@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
@@ -88,7 +89,8 @@ void answer_unknown(Diagnostic& diagnostic, const std::string& name, const nlohm
 
 Diagnostic unknown_section(const std::string& name, bool table, const nlohmann::json& value, const Origin& place,
                            FindName names) {
-  Diagnostic diagnostic{place, "unknown-key", fmt::format("unknown {} `{}`", table ? "section" : "key", name)};
+  Diagnostic diagnostic{place, "unknown-key",
+                        fmt::format("unknown {} `{}`", table ? "section" : "key", shortened_text(name))};
   const auto* tool = table ? tool_with_section(name) : nullptr;
   if (tool) {
     diagnostic.allowed = section_names();
@@ -113,7 +115,7 @@ Diagnostic unknown_key(const std::string& section, const std::string& name, cons
     if (key.section == section) here.push_back(key.name);
   Diagnostic diagnostic{.place = place,
                         .code = "unknown-key",
-                        .message = fmt::format("unknown key `{}` in [{}]", name, section),
+                        .message = fmt::format("unknown key `{}` in [{}]", shortened_text(name), section),
                         .section = section,
                         .name = name};
   answer_unknown(diagnostic, name, value, here, "runner help recipe " + section, names);
@@ -123,7 +125,7 @@ Diagnostic unknown_key(const std::string& section, const std::string& name, cons
 Diagnostic unknown_removal(const std::string& name, const Origin& place, FindName names) {
   auto all = section_names();
   for (const auto& key : key_table()) all.push_back(key.dotted());
-  Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", name)};
+  Diagnostic diagnostic{place, "unknown-key", fmt::format("recipes have no section or key `{}`", shortened_text(name))};
   diagnostic.suggestion = key_meant_by(name, names);
   if (!diagnostic.suggestion) diagnostic.suggestion = nearest(name, all);
   return diagnostic;

@@ -59,6 +59,7 @@ std::string draw_bar(double share, int width, const BarStyle& style) {
 constexpr double redraw_interval = 0.1, plain_interval = 0.5;
 constexpr double rate_window = 60;  // seconds; the ETA is computed from the steps in this window
 constexpr const char* erase_line = "\r\x1b[K";
+thread_local bool in_log_line = false;  // false for a log line that began before the display was created
 
 /// Writes `text` to stderr with one system call, so that lines of several processes do not mix.
 void put(std::string_view text) {
@@ -108,18 +109,66 @@ struct Progress::Impl {
   explicit Impl(Options given)
       : options(std::move(given)), terminal(options.terminal.value_or(can_redraw(STDERR_FILENO))) {}
 
-  std::optional<double> eta(double now) const;
-  std::string current_line(double now) const;
-  void draw();
-  void erase();
-  void redraw_if_due(double now);
-  void line(const std::string& text);
-  void plain(const std::string& text);
+  std::optional<double> eta(double now) const {
+    if (options.total_steps == 0 || history.size() < 2) return std::nullopt;
+    const auto [first_time, first_step] = history.front();
+    const auto [last_time, last_step] = history.back();
+    if (last_step <= first_step) return std::nullopt;
+    const double step_seconds = (last_time - first_time) / static_cast<double>(last_step - first_step);
+    return std::max(0.0, step_seconds * static_cast<double>(options.total_steps - last_step) - (now - last_time));
+  }
+
+  std::string current_line(double now) const {
+    const int width = options.width > 0 ? options.width : std::max(20, terminal_width(STDERR_FILENO));
+    if (!phase.empty()) return cut_to_width(fmt::format("{}  {:.0f} s", phase, now - phase_since), width - 1);
+    if (!report) return "";
+    return bar_line({*report, options.total_steps, eta(now)}, {width, utf8_locale(), log::color()});
+  }
+
+  void draw() {
+    const double now = options.clock();
+    const std::string text = current_line(now);
+    if (text.empty()) return;
+    put(erase_line + text);
+    drawn_at = now;
+    on_screen = true;
+  }
+
+  void erase() {
+    if (on_screen) put(erase_line);
+    on_screen = false;
+  }
+  void redraw_if_due(double now) {
+    if (terminal && now - drawn_at >= redraw_interval) draw();
+  }
+
+  void line(const std::string& text) {
+    erase();
+    put(one_line(text) + '\n');
+    log::copy(one_line(text));
+    if (terminal) draw();
+  }
+
+  /// A step as a plain line: on the screen without a bar, and in the copy.
+  void plain(const std::string& text) {
+    if (!terminal) put(text + '\n');
+    log::copy(text);
+    printed_step = report->step;
+  }
 
   /// Called by the log around each line. They lock the mutex from before the line until after it, which prevents a
   /// redraw in between.
-  static void before_log_line();
-  static void after_log_line();
+  static void before_log_line() {
+    mutex.lock();
+    in_log_line = true;
+    if (shown) shown->erase();
+  }
+  static void after_log_line() {
+    if (!in_log_line) return;
+    if (shown && shown->terminal) shown->draw();
+    in_log_line = false;
+    mutex.unlock();
+  }
 
   Options options;
   const bool terminal;
@@ -133,77 +182,9 @@ struct Progress::Impl {
 
   /// The current display, or null. The mutex guards this pointer and all members above. Both are static, because
   /// another thread may log while the display is destroyed.
-  static Impl* shown;
-  static std::mutex mutex;
+  static inline Impl* shown = nullptr;
+  static inline std::mutex mutex;
 };
-
-Progress::Impl* Progress::Impl::shown = nullptr;
-std::mutex Progress::Impl::mutex;
-
-namespace {
-thread_local bool in_log_line = false;  // false for a log line that began before the display was created
-}
-
-void Progress::Impl::before_log_line() {
-  mutex.lock();
-  in_log_line = true;
-  if (shown) shown->erase();
-}
-
-void Progress::Impl::after_log_line() {
-  if (!in_log_line) return;
-  if (shown && shown->terminal) shown->draw();
-  in_log_line = false;
-  mutex.unlock();
-}
-
-std::optional<double> Progress::Impl::eta(double now) const {
-  if (options.total_steps == 0 || history.size() < 2) return std::nullopt;
-  const auto [first_time, first_step] = history.front();
-  const auto [last_time, last_step] = history.back();
-  if (last_step <= first_step) return std::nullopt;
-  const double step_seconds = (last_time - first_time) / static_cast<double>(last_step - first_step);
-  return std::max(0.0, step_seconds * static_cast<double>(options.total_steps - last_step) - (now - last_time));
-}
-
-std::string Progress::Impl::current_line(double now) const {
-  const int width = options.width > 0 ? options.width : std::max(20, terminal_width(STDERR_FILENO));
-  if (!phase.empty()) return cut_to_width(fmt::format("{}  {:.0f} s", phase, now - phase_since), width - 1);
-  if (!report) return "";
-  return bar_line({*report, options.total_steps, eta(now)}, {width, utf8_locale(), log::color()});
-}
-
-void Progress::Impl::draw() {
-  const double now = options.clock();
-  const std::string text = current_line(now);
-  if (text.empty()) return;
-  put(erase_line + text);
-  drawn_at = now;
-  on_screen = true;
-}
-
-void Progress::Impl::erase() {
-  if (on_screen) put(erase_line);
-  on_screen = false;
-}
-
-void Progress::Impl::redraw_if_due(double now) {
-  if (terminal && now - drawn_at >= redraw_interval) draw();
-}
-
-void Progress::Impl::line(const std::string& text) {
-  erase();
-  put(one_line(text) + '\n');
-  log::copy(one_line(text));
-  if (terminal) draw();
-}
-
-/// A step as a plain line: on the screen without a bar, and in the copy.
-void Progress::Impl::plain(const std::string& text) {
-  if (!terminal) put(text + '\n');
-  log::copy(text);
-  printed_step = report->step;
-}
 
 Progress::Progress(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {
   std::lock_guard lock(Impl::mutex);

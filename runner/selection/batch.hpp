@@ -31,6 +31,9 @@ bool can_divide_batch(const Recipe& recipe, int data_ranks);
 /// 2018 (GPipe, arXiv 1811.06965), section 2.3: the time in which ranks wait is negligible from four times as many on.
 inline constexpr int64_t micro_batches_per_stage = 4;
 
+/// The most tokens of a rank's micro-batch. A worker predicts its memory, and goes through all chunks of the loss, which takes seconds.
+inline constexpr int64_t micro_batch_tokens_most = int64_t{1} << 22;
+
 /// A way to cut the step into micro-batches.
 struct BatchChoice {
   int64_t micro_batch_size = 1, accumulation = 1;

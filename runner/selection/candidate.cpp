@@ -198,7 +198,10 @@ CandidateSearch::CandidateSearch(const Recipe& recipe, const ModelSpec& model, c
       sizes_(topology.sizes),
       limit_(memory_limit(topology, recipe.devices.memory_limit.value_or(0))),
       batches_(can_divide_batch(recipe, topology.data_ranks()) ? batch_choices(recipe, topology.batch_ranks())
-                                                               : std::vector<BatchChoice>()) {}
+                                                               : std::vector<BatchChoice>()) {
+  const int64_t rows_most = micro_batch_tokens_most / std::max<int64_t>(1, model.seq_len);
+  while (batches_.size() > 1 && batches_.front().micro_batch_size > rows_most) batches_.erase(batches_.begin());
+}
 
 bool CandidateSearch::fits(int64_t bytes, int64_t host_bytes) const {
   double margin = job_.world_size() == 1 ? margin_one_rank : margin_several_ranks;

@@ -176,13 +176,12 @@ class Chooser {
 
   /// Adds the best meshes, once.
   void consider_meshes() {
-    constexpr size_t most = 3;
     if (std::exchange(meshes_considered_, true) || !mesh_is_open(request_.recipe, request_.topology)) return;
     std::vector<Form> forms;
     for (const auto& name : book_.mesh.forms)
       if (takes_own_options(book_.form(name))) forms.push_back(book_.form(name));
     std::ranges::stable_partition(forms, [&](const Form& form) { return form.strategy == preferred(); });
-    for (auto& candidate : search_meshes(request_, clock_, forms, most))
+    for (auto& candidate : search_meshes(request_, clock_, forms, /*most=*/3))
       choice_.candidates.push_back(std::move(candidate));
   }
 
@@ -312,7 +311,8 @@ class Chooser {
                           batch_condition(request_.recipe, plan));
     if (!plan.tuned.empty())
       text += "; one reduction per step is faster than one after each micro-batch, and the unsharded gradients fit";
-    if (is_offload(plan.form)) text += "; nothing fits without offload";
+    if (is_offload(plan.form))
+      text += "; nothing fits without offload, of which the rule takes the least that fits, not the fastest";
     if (plan.form == own_form) text += "; nothing else fits";
     if (!no_offload_.empty()) text += "; " + no_offload_;
     if (!takes_own_options(book_.form(rule.choose.front())))

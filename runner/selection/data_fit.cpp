@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
 #include "runner/selection/batch.hpp"
 
@@ -48,6 +51,17 @@ void resolve_lengths(Plan& plan, std::optional<int64_t> tokenizer_vocab, std::ve
                            .other_message = "the tokenizer is named here"});
   }
   plan.vocab_size = recipe.model.vocab_size.value_or(0);
+}
+
+bool check_micro_batch(const Recipe& recipe, const ModelSpec& part, std::vector<Diagnostic>& diagnostics) {
+  const int64_t rows = std::max<int64_t>(1, recipe.train.micro_batch_size.value_or(1));  // "auto" is 0
+  if (!is_language_model(recipe.model.name) || rows * part.seq_len <= micro_batch_tokens_most) return true;
+  const std::string length = recipe.data.seq_len ? "data.seq_len" : "model.max_seq_len";
+  diagnostics.push_back(
+      {recipe.origin(rows > 1 ? "train.micro_batch_size" : length), "out-of-bounds",
+       fmt::format("a micro-batch of {} of {} tokens is too large: a rank has at most {} tokens at a time",
+                   counted(rows, "sequence"), part.seq_len, micro_batch_tokens_most)});
+  return false;
 }
 
 void check_batch_fields(const Recipe& recipe, const ModelSpec& model, const std::vector<BatchField>& provided,

@@ -375,6 +375,7 @@ Plan make_plan(const Recipe& recipe, const Topology& devices, std::optional<int6
   check_stages(recipe, *plan.model, asked_shape, diagnostics);
   if (!diagnostics.empty() && asked_shape.ranks > 1) throw RecipeError(diagnostics);  // there are no stages to plan
   check_batch_fields(recipe, *plan.model, data_fields(plan.recipe.data, plan.seq_len), diagnostics);
+  if (!check_micro_batch(recipe, *plan.part, diagnostics)) throw RecipeError(diagnostics);
   request.model = plan.model;
   resolve_best(plan.recipe, *plan.model, topology);
   request.recipe.checkpoint = plan.recipe.checkpoint;

@@ -13,29 +13,6 @@ using nlohmann::json;
 
 namespace {
 
-/// A strategy in Lua and the built-in one that it extends.
-struct ExtendedStrategy {
-  std::string name;  ///< in the recipe
-  std::shared_ptr<PlannerScript> script;
-  Named base;
-
-  bool has(const std::string& function) const { return script->has(function); }
-  /// `fsdp`, or `deepspeed_stage_2`: as the file names it.
-  std::string base_name() const { return base.alias ? base.alias->name : base.entry->name; }
-  /// The job as the built-in strategy plans it: with the file's units.
-  Job job(const Job& job) const {
-    Job own = job;
-    if (has("units")) own.unit_of_parameter = script->units(job);
-    return own;
-  }
-  ParallelPlan base_plan(const Job& given) const { return base.entry->plan(job(given)); }
-  ParallelPlan plan(const Job& job) const;
-  std::optional<std::string> refuse(const Job& job) const;
-  std::vector<std::string> notes(const Job& job) const;
-  MemoryParts memory(const Job& job) const;
-  std::vector<Traffic> traffic(const Job& job) const;
-};
-
 /// The function `reduce` gets complete gradients once a step, in the dtype of the masters.
 ParallelPlan reduced_by_script(ParallelPlan plan) {
   plan.own_reducer = true;
@@ -46,15 +23,6 @@ ParallelPlan reduced_by_script(ParallelPlan plan) {
   plan.reductions_in_flight = std::ssize(plan.units);
   sort_by_slot(plan.units);
   return plan;
-}
-
-ParallelPlan ExtendedStrategy::plan(const Job& job) const {
-  auto made = base_plan(job);
-  if (script->file.replicas_differ) made.reducer.replicas_differ = true;
-  if (!has("reduce")) return made;
-  made = reduced_by_script(std::move(made));
-  made.reduces_in_backward = !has("after_update");
-  return made;
 }
 
 /// Why `reduce` cannot replace the sums of the plan.
@@ -75,62 +43,85 @@ std::optional<std::string> refuse_reduce(const std::string& base, const Parallel
   return std::nullopt;
 }
 
-std::optional<std::string> ExtendedStrategy::refuse(const Job& job) const {
-  if (auto why = base.entry->refuse(job)) return why;
-  const auto& file = script->file;
-  if (has("units") && base.entry->own_units)
-    return fmt::format("`units` cannot be combined with `{}`, which makes units of its own: use fsdp or zero as base",
-                       base_name());
-  for (const char* function : {"units", "reduce", "setup", "setup_module", "after_update"})
-    if (job.pipeline.ranks > 1 && has(function))
-      return fmt::format(
-          "`{}` of {} needs all blocks of the model on each rank, so it cannot be combined with a pipeline "
-          "(pipeline_parallel_size above 1): use another axis, or `{}` itself",
-          function, file.shown, base_name());
-  const auto made = base_plan(job);
-  for (const char* function : {"reduce", "setup", "setup_module", "after_update"})
-    if (made.compiled && has(function))
-      return fmt::format(
-          "`{}` of {} cannot be called: XLA compiles the step of `{}`, with its sums and its update: use ddp or fsdp "
-          "as base",
-          function, file.shown, base_name());
-  if (has("reduce"))
-    if (auto why = refuse_reduce(base_name(), made)) return why;
-  if (file.replicas_differ && made.shards() > 1)
-    return fmt::format(
-        "`replicas_differ` needs a complete replica on each rank, and `{}` shards over {} ranks: use "
-        "ddp as base",
-        base_name(), made.shards());
-  for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
-    if (file.replicas_differ && job.mesh.size(axis) > 1)
-      return fmt::format(
-          "`replicas_differ` needs a complete replica on each rank, and a {} axis divides it over {} ranks",
-          name_of(axis), job.mesh.size(axis));
-  return refuse_plan(job, plan(job));
-}
+/// A strategy in Lua and the built-in one that it extends.
+struct ExtendedStrategy {
+  std::string name;  ///< in the recipe
+  std::shared_ptr<PlannerScript> script;
+  Named base;
 
-std::vector<std::string> ExtendedStrategy::notes(const Job& job) const {
-  auto list = base.entry->notes ? base.entry->notes(job) : std::vector<std::string>();
-  const auto& shown = script->file.shown;
-  if (has("units"))
-    list.push_back(
-        fmt::format("units are made by `units` of {}: options of `{}` for them have no effect", shown, base_name()));
-  if (has("reduce"))
-    list.push_back(fmt::format("gradients are summed by `reduce` of {}: options of `{}` for their sum have no effect",
-                               shown, base_name()));
-  else if (has("after_update") && !has("traffic") && job.world_size() > 1)
-    list.push_back(
-        fmt::format("the predicted traffic is that of `{}`: {} has no function `traffic` for what its "
-                    "`after_update` sends",
-                    base_name(), shown));
-  return list;
-}
+  bool has(const std::string& function) const { return script->has(function); }
+  /// `fsdp`, or `deepspeed_stage_2`: as the file names it.
+  std::string base_name() const { return base.alias ? base.alias->name : base.entry->name; }
+  /// The job as the built-in strategy plans it: with the file's units.
+  Job job(const Job& job) const {
+    Job own = job;
+    if (has("units")) own.unit_of_parameter = script->units(job);
+    return own;
+  }
+  ParallelPlan base_plan(const Job& given) const { return base.entry->plan(job(given)); }
+  ParallelPlan plan(const Job& job) const {
+    auto made = base_plan(job);
+    if (script->file.replicas_differ) made.reducer.replicas_differ = true;
+    if (!has("reduce")) return made;
+    made = reduced_by_script(std::move(made));
+    made.reduces_in_backward = !has("after_update");
+    return made;
+  }
 
-MemoryParts ExtendedStrategy::memory(const Job& given) const { return script->memory(job(given), plan(given)); }
+  std::optional<std::string> refuse(const Job& job) const {
+    if (auto why = base.entry->refuse(job)) return why;
+    const auto& file = script->file;
+    if (has("units") && base.entry->own_units)
+      return fmt::format("`units` cannot be combined with `{}`, which makes units of its own: use fsdp or zero as base",
+                         base_name());
+    for (const char* function : {"units", "reduce", "setup", "setup_module", "after_update"})
+      if (job.pipeline.ranks > 1 && has(function))
+        return fmt::format(
+            "`{}` of {} needs all blocks of the model on each rank, so it cannot be combined with a pipeline "
+            "(pipeline_parallel_size above 1): use another axis, or `{}` itself",
+            function, file.shown, base_name());
+    const auto made = base_plan(job);
+    for (const char* function : {"reduce", "setup", "setup_module", "after_update"})
+      if (made.compiled && has(function))
+        return fmt::format(
+            "`{}` of {} cannot be called: XLA compiles the step of `{}`, with its sums and its update: use ddp or fsdp "
+            "as base",
+            function, file.shown, base_name());
+    if (has("reduce"))
+      if (auto why = refuse_reduce(base_name(), made)) return why;
+    if (file.replicas_differ && made.shards() > 1)
+      return fmt::format(
+          "`replicas_differ` needs a complete replica on each rank, and `{}` shards over {} ranks: use "
+          "ddp as base",
+          base_name(), made.shards());
+    for (const Axis axis : {Axis::tensor, Axis::context, Axis::pipeline})
+      if (file.replicas_differ && job.mesh.size(axis) > 1)
+        return fmt::format(
+            "`replicas_differ` needs a complete replica on each rank, and a {} axis divides it over {} ranks",
+            name_of(axis), job.mesh.size(axis));
+    return refuse_plan(job, plan(job));
+  }
 
-std::vector<Traffic> ExtendedStrategy::traffic(const Job& given) const {
-  return script->traffic(job(given), plan(given));
-}
+  std::vector<std::string> notes(const Job& job) const {
+    auto list = base.entry->notes ? base.entry->notes(job) : std::vector<std::string>();
+    const auto& shown = script->file.shown;
+    if (has("units"))
+      list.push_back(
+          fmt::format("units are made by `units` of {}: options of `{}` for them have no effect", shown, base_name()));
+    if (has("reduce"))
+      list.push_back(fmt::format("gradients are summed by `reduce` of {}: options of `{}` for their sum have no effect",
+                                 shown, base_name()));
+    else if (has("after_update") && !has("traffic") && job.world_size() > 1)
+      list.push_back(
+          fmt::format("the predicted traffic is that of `{}`: {} has no function `traffic` for what its "
+                      "`after_update` sends",
+                      base_name(), shown));
+    return list;
+  }
+
+  MemoryParts memory(const Job& given) const { return script->memory(job(given), plan(given)); }
+  std::vector<Traffic> traffic(const Job& given) const { return script->traffic(job(given), plan(given)); }
+};
 
 /// The options of the built-in strategy, with the values of the alias and of the file as defaults, and those of the file.
 std::optional<std::vector<StrategyOption>> options_of(const ExtendedStrategy& extended,

@@ -4,12 +4,12 @@
 #include <span>
 #include <string_view>
 
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/config.hpp"
 #include "runner/config/key_table.hpp"
 #include "runner/config/mesh_sizes.hpp"
 #include "runner/config/unknown_names.hpp"
-#include "runner/import/deepspeed_config.hpp"
 #include "runner/lua/hook_set.hpp"
 #include "runner/lua/key_places.hpp"
 #include "runner/lua/strategy_file.hpp"
@@ -54,11 +54,12 @@ std::vector<std::string> option_names(std::span<const Entry> entries) {
 
 Diagnostic unknown_option(const Recipe& recipe, const Entry& entry, const std::string& name) {
   const auto elsewhere = owners(name);
-  Diagnostic diagnostic{.place = recipe.origin("strategy." + name),
-                        .code = "unknown-option",
-                        .message = elsewhere.empty() ? fmt::format("strategy `{}` has no option `{}`", entry.name, name)
-                                                     : fmt::format("`{}` is an option of {}, not of `{}`", name,
-                                                                   join_or(elsewhere), entry.name)};
+  Diagnostic diagnostic{
+      .place = recipe.origin("strategy." + name),
+      .code = "unknown-option",
+      .message = elsewhere.empty()
+                     ? fmt::format("strategy `{}` has no option `{}`", entry.name, shortened_text(name))
+                     : fmt::format("`{}` is an option of {}, not of `{}`", name, join_or(elsewhere), entry.name)};
   answer_option(diagnostic, name, recipe, option_names({&entry, 1}), "runner strategies " + entry.name);
   return diagnostic;
 }
@@ -180,7 +181,7 @@ void check_given_options(const Recipe& recipe, nlohmann::json& options, std::vec
       continue;
     }
     Diagnostic diagnostic{recipe.origin("strategy." + name), "unknown-option",
-                          fmt::format("no strategy has an option `{}`", name)};
+                          fmt::format("no strategy has an option `{}`", shortened_text(name))};
     auto known = option_names(catalog());
     std::ranges::sort(known);
     known.erase(std::unique(known.begin(), known.end()), known.end());
@@ -265,11 +266,6 @@ bool takes(const Entry& entry, const std::string& option) {
   return find_option(entry.options, option) || (entry.distributed && find_option(common_options(), option));
 }
 
-const ForeignName* find_argument(const std::string& name) {
-  const auto* argument = find_strategy_argument(name);
-  return argument ? argument : find_deepspeed_name(name);
-}
-
 ReaderHelp reader_help() {
   return {.evaluate = lua::evaluate_recipe, .importer = &deepspeed_importer(), .names = find_argument};
 }
@@ -307,7 +303,7 @@ ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>&
   if (!named && (lua::names_script(recipe.strategy.name) || diagnostics.size() > before)) return resolved;
   if (!named) {
     diagnostic.code = "unknown-strategy";
-    diagnostic.message = fmt::format("unknown strategy `{}`", recipe.strategy.name);
+    diagnostic.message = fmt::format("unknown strategy `{}`", shortened_text(recipe.strategy.name));
     if (const auto hint = parallelism_hint(recipe.strategy.name); !hint.empty()) {
       diagnostic.message += ": " + hint;
       diagnostics.push_back(diagnostic);

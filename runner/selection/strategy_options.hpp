@@ -7,6 +7,7 @@
 
 #include "runner/config/config.hpp"
 #include "runner/config/diagnostics.hpp"
+#include "runner/import/deepspeed_config.hpp"
 #include "strategies/catalog.hpp"
 
 namespace runner {
@@ -28,8 +29,6 @@ bool takes(const Entry& entry, const std::string& option);
 /// wrong type, value that is not allowed.
 ResolvedStrategy resolve_strategy(const Recipe& recipe, std::vector<Diagnostic>& diagnostics);
 
-/// Finds a name among those of other tools that strategies and DeepSpeed's importer know.
-const ForeignName* find_argument(const std::string& name);
 /// The help that the reader needs to read a recipe as load_whole_recipe() does.
 ReaderHelp reader_help();
 

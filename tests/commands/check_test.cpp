@@ -53,6 +53,27 @@ TEST_CASE("expectation 10: missing, too short or wrong data are found by check, 
                 {"data.tokenizer=\"text.txt\""});
 }
 
+TEST_CASE("check notes that an epoch is one step, and counts the files that a tokenizer is trained on") {
+  Workplace place;
+  write_tiny_recipe(place);
+  place.write("small.txt", std::string(400, 'a'));
+  const auto said = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"check", "tiny.toml", "--set"});
+    const auto result = place.run(words);
+    CHECK(result.code == 0);
+    return result.err;
+  };
+  const std::vector<std::string> small = {"data.train=small.txt", "data.validation_fraction=0.1"};
+  CHECK_THAT(said(small), ContainsSubstring("note: a global batch has 12 samples, and the training data 11: each epoch "
+                                            "is one step of 11 samples\n"));
+  CHECK_THAT(said({small[0], small[1], "data.drop_last=true"}),
+             ContainsSubstring("the training data 11: data.drop_last leaves no batch\n"));
+  CHECK_THAT(said({small[0], small[1], "train.global_batch_size=2"}), !ContainsSubstring("a global batch has"));
+  CHECK_THAT(said({"data.tokenizer=sentencepiece", "data.tokenizer_vocab_size=300", "data.validation=small.txt",
+                   "--unset", "data.validation_fraction"}),
+             ContainsSubstring("data: 1 file with ") && ContainsSubstring("first trains the tokenizer on them"));
+}
+
 TEST_CASE("an option that the strategy refuses is reported where it is set") {
   Workplace place;
   write_tiny_recipe(place);
@@ -124,6 +145,7 @@ TEST_CASE("a name of the Hugging Face Hub that is no folder is answered with its
 TEST_CASE("predictions of memory are kept, and recorded again if the file that keeps them is damaged") {
   Workplace place;
   write_tiny_recipe(place);
+  fs::remove_all(place.home() / "cache");  // of other tests
   const auto memory = [&] {
     const auto checked = place.run({"check", "tiny.toml", "--json"});
     INFO(checked.err);
@@ -208,7 +230,7 @@ TEST_CASE("check and data tell the same about the columns of a table, and data s
         "size    number                    2        1       3  2.16025  1, 2, 6\n"
         "kind    categories                2                            a, b\n"
         "y       target: 2 classes                                      no, yes\n\n"
-        "price = -0.15094637870788574\nsize = -0.9258201122283936\nsize is missing = 0.0\nkind=a = 1.0\nkind=b = 0.0\n"
+        "price = -0.15094637870788574\nsize = -0.9258201122283936\nsize is missing = 0.0\nkind = a\n"
         "y = no\n");
   const auto refused =
       place.run({"check", "t.toml", "--set", "data.decimal=comma", "data.target=price", "train.label_smoothing=0.3"});

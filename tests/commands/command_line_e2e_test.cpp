@@ -47,6 +47,19 @@ TEST_CASE("an unknown verb or option is refused with the nearest one", "[e2e]") 
       {{"run", "tiny.toml", "train.max_steps=3"},
        "error: runner run does not take `train.max_steps=3`: did you mean `--set train.max_steps=3`?; `runner run "
        "--help` lists its arguments\n"},
+      {{"run"}, "error: no recipe is given: `runner run RECIPE`; `runner run --help` lists its arguments\n"},
+      {{"rm", "-y"},
+       "error: runner rm does not take `-y`; no run is given: `runner rm RUN ... | FILTER`; `runner rm --help` lists "
+       "its arguments\n"},
+      {{"recommend", "tiny.toml", "--devices", "8xH100"},
+       "error: --devices: must be a number, not `8xH100`; did you mean `--device-kind h100-80g:8` or `--device-kind "
+       "h100-80g-pcie:8`?; `runner recommend --help` lists its arguments\n"},
+      {{"recommend", "tiny.toml", "--num-nodes", "two"},
+       "error: --num-nodes must be a number, not `two`; `runner recommend --help` lists its arguments\n"},
+      {{"data", "tiny.toml", "--samples=-0x2"},
+       "error: --samples: must be at least 1, not -0x2; `runner data --help` lists its arguments\n"},
+      {{"data", "tiny.toml", "--first", "-1"},
+       "error: --first: must be at least 0, not -1; `runner data --help` lists its arguments\n"},
       {{"help", "recpie"},
        "error: there is no help on `recpie`: did you mean `recipe`?; `runner --help` lists the verbs, `runner help "
        "recipe` the keys\n"},

@@ -329,8 +329,12 @@ TEST_CASE("rank 11: predict and evaluate read images as the training's validatio
              ContainsSubstring("an image is a file .jpg, .jpeg or .png"));
   place.write("bad.png", "x");
   const auto bad = place.run({"predict", "last", "bad.png", "--output", "out.jsonl"});
-  CHECK(bad.code != 0);
+  CHECK(bad.code == 2);
   CHECK_THAT(bad.err, ContainsSubstring("bad.png"));
+  place.write("cut.png", slurp(first).substr(0, slurp(first).size() / 2));
+  const auto cut = place.run({"predict", "last", "cut.png"});
+  CHECK(cut.code == 2);
+  CHECK_THAT(cut.err, ContainsSubstring("cut.png: the image is damaged: "));
   CHECK_FALSE(fs::exists(place.path() / "out.jsonl"));
   place.write("wrong/ten/a.png", slurp(first));
   CHECK_THAT(place.run({"evaluate", "last", "--data", "wrong"}).err,

@@ -203,6 +203,23 @@ TEST_CASE("a key with too many parts is refused in files and by --set, and dots 
   CHECK_NOTHROW(parse_located_toml(texts, "dots.toml"));
 }
 
+TEST_CASE("long keys and values of --set are shortened in messages") {
+  const std::string word(500, 'x');
+  const auto said = [](const std::string& text) -> std::string {
+    try {
+      read("", {text});
+    } catch (const RecipeError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  CHECK(said("train.max_steps=" + word) ==
+        "--set train.max_steps=...: error: `max_steps` must be an integer, not \"" + std::string(79, 'x') + "...");
+  CHECK(said("optimizer." + word + "=1")
+            .starts_with("--set optimizer." + std::string(70, 'x') + "...: error: unknown key `" +
+                         std::string(80, 'x') + "...` in [optimizer]\n"));
+}
+
 TEST_CASE("the order of overrides in one command line has no effect") {
   const auto fsdp = "[strategy]\nname = \"fsdp\"\nsharding_strategy = \"NO_SHARD\"\n";
   const std::vector<std::vector<std::string>> commands = {

@@ -3,6 +3,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "../ledger/support.hpp"
 #include "runner/base/files.hpp"
@@ -92,6 +93,20 @@ TEST_CASE("expectation 24: compare groups runs by a key, with mean, standard dev
         json{{"count", 2}, {"mean", 1.5}, {"std", std::sqrt(0.5)}, {"best", 1.0}});
   CHECK(all["groups"][1]["metrics"]["loss"] == json{{"count", 1}, {"mean", 4.0}, {"std", nullptr}, {"best", 4.0}});
   CHECK(all["best"] == json{{"id", sweep.ids[0]}, {"metric", "loss"}});
+}
+
+TEST_CASE("the best value that compare shows is finite") {
+  Sweep sweep;
+  {
+    Ledger ledger(sweep.folder.home(), Ledger::Mode::write);
+    const std::string id = ledger.begin_run(new_run(sweep.folder, "a4"));
+    ledger.begin_attempt(id, "start");
+    ledger.metrics(id, {{"loss", 1, 0.25}, {"loss", 2, -std::numeric_limits<double>::infinity()}});
+    ledger.finish_run(id, "finished", 0, "");
+  }
+  const json all = json::parse(run_verb(setup_compare, "a0 a4 --json --best loss").out);
+  CHECK(all["runs"][0]["metrics"] == json{{"best loss", 0.25}});
+  CHECK(all["runs"][1]["metrics"] == json{{"best loss", 0.5}});
 }
 
 TEST_CASE("compare prints CSV with all digits, and names mistakes") {

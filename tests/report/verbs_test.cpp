@@ -447,6 +447,7 @@ TEST_CASE("metrics are printed as a table, and as CSV and JSON with all digits")
 TEST_CASE("metrics selects steps") {
   ThreeRuns runs;
   CHECK(run_verb(setup_metrics, "good --tail 2 --name loss").out == "step  loss\n   3     2\n   4     1\n");
+  CHECK(run_verb(setup_metrics, "good --tail 2 --metric loss").out == "step  loss\n   3     2\n   4     1\n");
   CHECK(run_verb(setup_metrics, "good --every 3 --name loss --csv").out == "step,loss\n3,2\n4,1\n");
   CHECK(run_verb(setup_metrics, "good --every 2 --tail 1 --name loss --json").out ==
         "{\"name\":\"loss\",\"points\":[[4,1.0]],\"run\":\"20261121-060000-aaaa\",\"schema\":1}\n");
@@ -458,6 +459,10 @@ TEST_CASE("metrics refuses unknown names") {
       error_of([] { run_verb(setup_metrics, "good --name los"); }) ==
       "2: run 20261121-060000-aaaa has no metric \"los\": did you mean \"loss\"?; it has loss, memory_bytes, val_loss");
   CHECK(error_of([] { run_verb(setup_metrics, "bbbb"); }) == "2: run 20261121-070000-bbbb has no metrics yet");
+  CHECK(
+      error_of([] { run_verb(setup_metrics, "good bbbb --name los"); }) ==
+      "2: none of these runs has a metric los; they have loss, val_loss, memory_bytes (--name takes one name, and may "
+      "be given several times)");
   CHECK(error_of([&] { run_verb(setup_show, "goood"); }) == "2: there is no run \"goood\" in " +
                                                                 runs.folder.file().string() +
                                                                 ": did you mean \"good\"?; `runner ls` lists all, "

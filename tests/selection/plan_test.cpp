@@ -50,6 +50,22 @@ TEST_CASE("batches that do not divide are refused, with the values that work") {
         "micro_batch_size = 3 does not divide the 8 sequences that each of 2 ranks has of a global batch of 16");
 }
 
+TEST_CASE("a micro-batch whose memory takes minutes to predict is refused where its size is set") {
+  auto r = small_recipe();
+  r.train.micro_batch_size = 1 << 30;
+  CHECK(refusal(r, cpus(2)) ==
+        "a micro-batch of 1073741824 sequences of 32 tokens is too large: a rank has at most 4194304 tokens at a time");
+  r = small_recipe();
+  r.model.max_seq_len = 1 << 24;
+  CHECK(refusal(r, cpus(2)) ==
+        "a micro-batch of 1 sequence of 16777216 tokens is too large: a rank has at most 4194304 tokens at a time");
+  r.data.seq_len = 32;
+  CHECK(refusal(r, cpus(2)).empty());
+  r.data.seq_len = 1 << 20;
+  r.model.loss_chunk_tokens = 0;  // so that the prediction is quick
+  CHECK(make_plan(r, cpus(2), 256).job.micro_batch_size <= 4);
+}
+
 TEST_CASE("an accumulation schedule sets the global batch by epoch") {
   auto r = small_recipe();
   r.train.micro_batch_size = 2;
