@@ -5,6 +5,7 @@
 
 #include "runner/base/clock.hpp"
 #include "runner/base/files.hpp"
+#include "runner/base/foreign_json.hpp"
 #include "runner/base/private_file.hpp"
 #include "runner/base/text.hpp"
 #include "runner/ledger/ledger_impl.hpp"
@@ -86,6 +87,19 @@ void keep_source(const fs::path& folder, const json& space, const std::string& s
     fs::remove(folder / "source");
 }
 
+/// The description of a sweep. One that came with a bundle may lack fields, or have other types: these are as if nobody had set them.
+json whole_space(const std::string& text) {
+  static const json unset = {{"source", ""},      {"file", ""},    {"method", ""},
+                             {"metric", "value"}, {"goal", "min"}, {"shared", false}};
+  json space = foreign_json(text);
+  if (!space.is_object()) space = json::object();
+  for (const auto& [name, fallback] : unset.items())
+    if (const auto field = space.find(name); field == space.end() || field->type() != fallback.type())
+      space[name] = fallback;
+  if (!space.value("trials", json()).is_number_integer()) space["trials"] = nullptr;
+  return space;
+}
+
 SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const ProcessIdentity& me) {
   SweepRow sweep;
   sweep.id = row.text(0);
@@ -97,7 +111,7 @@ SweepRow read_row(const sqlite::Statement& row, const fs::path& home, const Proc
   sweep.ended = row.optional_real(6);
   sweep.seconds = row.real(7);
   sweep.folder = (home / row.text(8)).string();
-  sweep.space = json::parse(row.text(9));
+  sweep.space = whole_space(row.text(9));
   if (const auto source = fs::path(sweep.folder) / "source"; fs::exists(source))
     sweep.space["source"] = read_file(source);
   sweep.owner = {row.text(10), row.text(11), row.text(12), row.text(13), row.integer(14), row.integer(15)};

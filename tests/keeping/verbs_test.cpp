@@ -132,6 +132,15 @@ TEST_CASE("a sweep whose best run is not in the ledger, as of a bundle with some
   INFO(status.err);
   CHECK(status.out.find("not in this ledger") != std::string::npos);
   CHECK(status.out.find(id) != std::string::npos);
+  CHECK(status.out.find("2 of ? trials ended") != std::string::npos);
+  raw(place.home())
+      .execute(
+          "UPDATE config SET content = '{\"metric\":5,\"method\":[],\"trials\":\"x\",\"shared\":1}' WHERE hash = 's'");
+  const auto odd = place.run({"sweep", "status"});
+  INFO(odd.err);
+  CHECK(odd.code == status.code);
+  CHECK(odd.out.find("2 of ? trials ended") != std::string::npos);
+  CHECK(place.run({"sweep", "importance"}).code == 2);
 }
 
 TEST_CASE("gc leaves alone what running and unfinished runs start from") {
