@@ -115,7 +115,8 @@ std::string older_reading_note(const Recipe::Data& data, const nlohmann::json& l
   std::vector<std::string> names;
   for (const auto& file : files) {
     if (lower(fs::path(file).extension().string()) != ".parquet") continue;
-    for (const auto& column : load_parquet_module().open(file)->columns())
+    const auto table = load_parquet_module().open(file);
+    for (const auto& column : table->columns())
       if (was_read_otherwise(schema, column) && std::ranges::find(names, column.name) == names.end())
         names.push_back(column.name);
   }
