@@ -26,17 +26,17 @@ void KeyPlaces::read(const Bytecode& code) {
   std::map<int, TablePointer> held;
   std::map<int, std::string> texts;  // constants in registers: names for which an instruction has no room
   const auto at = [&](int place) { return held.contains(place) ? held[place] : nullptr; };
-  const auto member = [&](const TablePointer& table, const std::string& key) {
+  const auto member = [&](TablePointer table, const std::string& key) {
     return table && table->inner.contains(key) ? table->inner[key] : nullptr;
   };
   for (size_t i = 0; i < code.instructions.size(); ++i) {
     const auto step = code.instructions[i];
     const auto globals = whole_file ? globals_ : nullptr;  // elsewhere the upvalue may be another table
-    TablePointer value;
+    TablePointer value = nullptr;
     if (step.op() == Op::new_table)
-      value = std::make_shared<Table>(Table{.line = code.line(i)});
+      value = &tables_->emplace_back(Table{.line = code.line(i)});
     else if (step.op() == Op::closure)
-      value = std::make_shared<Table>(Table{.line = code.inner.at(static_cast<size_t>(step.bx())).first_line});
+      value = &tables_->emplace_back(Table{.line = code.inner.at(static_cast<size_t>(step.bx())).first_line});
     else if (step.op() == Op::move)
       value = at(step.b());
     else if (step.op() == Op::get_field)
@@ -66,7 +66,7 @@ void KeyPlaces::read(const Bytecode& code) {
 }
 
 /// Sets a field at a line, where its value ends.
-void KeyPlaces::set(const TablePointer& table, const std::string& key, const TablePointer& value, int line) {
+void KeyPlaces::set(TablePointer table, const std::string& key, TablePointer value, int line) {
   Place place{.line = line};
   if (!value || !find_word(value->line, key, true, place))
     for (int above = line; above >= (table ? table->line : line) && !find_word(above, key, true, place);) --above;

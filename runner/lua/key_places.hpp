@@ -7,6 +7,7 @@
 // computed names set get an approximate place: the last place in the file that sets a key of that name, otherwise that of
 // the innermost enclosing table that is known, otherwise the line of the last `return`.
 #pragma once
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,7 +45,7 @@ class KeyPlaces {
     auto operator<=>(const Place&) const = default;
   };
   struct Table;
-  using TablePointer = std::shared_ptr<Table>;
+  using TablePointer = Table*;
   /// Known facts about a table or a function: where it begins, where its fields are set, and the tables in them.
   struct Table {
     int line = 0;
@@ -53,13 +54,14 @@ class KeyPlaces {
   };
 
   void read(const Bytecode& code);
-  void set(const TablePointer& table, const std::string& key, const TablePointer& value, int line);
+  void set(TablePointer table, const std::string& key, TablePointer value, int line);
   bool find_word(int line, const std::string& word, bool is_key, Place& found) const;
   Origin origin(const Place& place) const;
 
   std::string name_;
   std::vector<std::string> lines_;
-  TablePointer globals_ = std::make_shared<Table>(), root_;
+  std::shared_ptr<std::deque<Table>> tables_ = std::make_shared<std::deque<Table>>(1);  ///< a table may be part of itself
+  TablePointer globals_ = &tables_->front(), root_ = nullptr;
   std::set<Place> keys_;                   ///< that were found already: a line may set the same name twice
   std::map<std::string, Place> anywhere_;  ///< the last place that sets a key of this name
   Place return_;
