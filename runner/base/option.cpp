@@ -37,7 +37,7 @@ struct TypeWords {
   const char* name;
 };
 
-/// In the order of Option::Type.
+/// The rows are in the order of Option::Type.
 constexpr TypeWords type_words[] = {
     {"true or false", "boolean"},
     {"an integer", "integer"},

@@ -60,7 +60,7 @@ constexpr std::pair<const char*, const char*> headings[] = {
     {"Models", "predict embed"},
     {"This program", "doctor completion"}};
 
-/// In the order of the headings.
+/// The verbs in the order of the headings.
 std::vector<Command> under_headings(const std::vector<Command>& all) {
   std::vector<Command> sorted;
   for (const auto& [heading, verbs] : headings)

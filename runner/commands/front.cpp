@@ -188,7 +188,7 @@ std::string about_choice(const std::string& message) {
                      near ? fmt::format("did you mean `{}`?", *near) : "it is " + join_or(choices));
 }
 
-/// What stands for an argument in a usage: "RUN ... | FILTER", "RECIPE".
+/// The word for an argument in a usage: "RUN ... | FILTER", "RECIPE".
 std::string placeholder(const CLI::Option* argument) {
   auto text = argument->get_type_name();
   if (!text.empty() && !text.starts_with("TEXT") && !text.starts_with("INT")) return text;
@@ -204,7 +204,7 @@ std::string about_missing(const CLI::App* app, const std::string& message) {
   std::string usage = full_command(app);
   for (const auto* option : app->get_options())
     if (option->get_positional())
-      usage += fmt::format(fmt::runtime(option->get_required() ? " {}" : " [{}]"), placeholder(option));
+      usage += option->get_required() ? " " + placeholder(option) : " [" + placeholder(option) + "]";
   std::string noun = lower(placeholder(missing));
   noun.erase(0, noun.find_first_not_of('['));
   return fmt::format("no {} is given: `{}`", noun.substr(0, noun.find_first_of(" .]")), usage);

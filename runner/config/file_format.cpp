@@ -17,7 +17,7 @@ struct Described {
   const char* command;  ///< which reads such a file
 };
 
-/// In the order of FileFormat.
+/// The rows are in the order of FileFormat.
 constexpr Described formats[] = {{"a TOML recipe", "check it with: runner check"},
                                  {"JSON", "for a configuration of another tool: runner import"},
                                  {"a Lua file", "for a hook or a strategy: runner lua check"},

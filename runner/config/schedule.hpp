@@ -20,7 +20,7 @@ struct ScheduleShape {
   std::function<double(const Recipe::LrScheduler& schedule, int64_t step, int64_t steps)> factor;
 };
 
-/// In the order in which messages list them.
+/// The schedules are in the order in which messages list them.
 ///   constant              1
 ///   linear                1 -> min_lr_ratio at the end
 ///   cosine                as linear, along half a cosine (Loshchilov and Hutter, SGDR, 2017)

@@ -54,7 +54,7 @@ inline size_t cached_part_bytes(size_t all) { return std::max(size_t{8} << 20, a
 /// For data.streaming: at least 4 MiB. The first part is then tokenised within about a second.
 inline size_t streamed_part_bytes(size_t all) { return std::max(size_t{4} << 20, all / 4096); }
 
-/// In the order of the data. All functions may be called from several threads.
+/// The parts are in the order of the data. All functions may be called from several threads.
 class TokenParts {
  public:
   virtual ~TokenParts() = default;

@@ -296,7 +296,7 @@ void ToolTranslator::read_strategy(const LocatedJson& node, const std::string& p
   const std::string word = name->value.get<std::string>();
   set("strategy.name", word.substr(word.rfind('.') + 1), *name, path + ".class_path");
   if (!arguments) return;
-  // What a file of DeepSpeed replaces: all arguments but those of the process group and of the loss scale, which it may lack.
+  // A file of DeepSpeed replaces all other arguments. It may lack a loss scale, and has no process group.
   static const std::set<std::string> kept = {"config",      "timeout",           "process_group_backend", "initial_scale_power",
                                              "loss_scale",  "loss_scale_window", "hysteresis",            "min_loss_scale"};
   const bool configured = deepspeed_importer().takes(word.substr(word.rfind('.') + 1)) &&

@@ -69,8 +69,8 @@ std::vector<ContinuationScore> score_rows(const LanguageModel& model, const Host
   return scores;
 }
 
-/// In the order of `texts`. The longest are computed first, in batches of `batch_size` that are padded on the right. `progress` gets the
-/// number of texts that are done.
+/// The scores are in the order of `texts`. The longest texts are computed first, in batches of `batch_size` that are padded on the right.
+/// `progress` gets the number of texts that are done.
 std::vector<ContinuationScore> score_all(const LanguageModel& model, const std::vector<ScoredTokens>& texts,
                                          int64_t batch_size, const std::function<void(int64_t)>& progress) {
   std::vector<ModelRow> rows;

@@ -26,7 +26,7 @@ struct WantedText {
 struct TextListener {
   std::function<void(const WantedText& wanted)> begins = {};
   std::function<void(const std::string& text)> grows = {};
-  /// In the order of the prompts. `of_batch`: the times of the batch that the text was in.
+  /// Called in the order of the prompts. `of_batch`: the times of the batch that the text was in.
   std::function<void(const WantedText& wanted, const GeneratedText& text, const GenerationTimes& of_batch)> ended = {};
 };
 

@@ -1,5 +1,5 @@
-// What of the ledger is in use: runs by running processes, so that nothing is taken away from under them; and the rows and folders that
-// no run refers to.
+// Two questions about the ledger. Which runs do processes use, so that nothing is taken away from under them? Which rows and folders does
+// no run refer to?
 #pragma once
 #include <cstdint>
 #include <filesystem>

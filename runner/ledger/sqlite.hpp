@@ -18,7 +18,7 @@
 
 namespace runner::sqlite {
 
-/// What every message about a full disk says. Without --keep-last and --cache, gc removes little of an ordinary run.
+/// The text of every message about a full disk. Without --keep-last and --cache, gc removes little of an ordinary run.
 inline constexpr const char* disk_full =
     "the disk is full; `runner gc --dry-run --keep-last 1 --cache` shows what can be removed";
 

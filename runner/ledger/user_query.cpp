@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-/// In the order in which they are listed.
+/// The views are in the order in which they are listed.
 const std::vector<std::pair<std::string, std::string>> view_texts = {
     {"runs", "one row for each run, with last and best values; times are Unix seconds"},
     {"metrics", "all points; value is NULL for NaN"},

@@ -68,8 +68,8 @@ class KeyPlaces {
   std::optional<Place> extend_;
 };
 
-/// What a file in Lua that returns functions of these names looks like, and how it is used: "this looks like a hook: ...". Empty: no
-/// kind of file has one of them.
+/// A text that says which kind of file in Lua returns functions of these names, and how it is used: "this looks like a hook: ...".
+/// Empty: no kind of file has one of them.
 std::string kind_with_functions(const std::vector<std::string>& functions, const std::string& file);
 
 /// Runs the file in a sandbox with limits of 256 MiB, a hundred million instructions and ten seconds. In addition to

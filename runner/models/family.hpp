@@ -24,7 +24,7 @@ struct Family {
 struct ModuleName {
   const char *ours, *theirs;
 };
-/// Their name of `ours`; "" if the list has none.
+/// The name of the module `ours` in the other list; "" if it has none.
 inline std::string find_name(std::span<const ModuleName> names, const std::string& ours) {
   for (const auto& name : names)
     if (ours == name.ours) return name.theirs;

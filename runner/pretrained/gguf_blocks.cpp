@@ -170,7 +170,7 @@ constexpr GgufType types[] = {
     {10, "Q2_K", 256, 84, decode_q2_k},  {11, "Q3_K", 256, 110, decode_q3_k},
     {12, "Q4_K", 256, 144, decode_q4_k}, {13, "Q5_K", 256, 176, decode_q5_k},
     {14, "Q6_K", 256, 210, decode_q6_k},
-    // Their sizes are known, so that files with them are checked and their other content is read.
+    // These types have known sizes, so that files with them are checked and their other content is read.
     {9, "Q8_1", 32, 40, nullptr},        {15, "Q8_K", 256, 292, nullptr},
     {16, "IQ2_XXS", 256, 66, nullptr},   {17, "IQ2_XS", 256, 74, nullptr},
     {18, "IQ3_XXS", 256, 98, nullptr},   {19, "IQ1_S", 256, 50, nullptr},

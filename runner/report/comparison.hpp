@@ -53,7 +53,7 @@ struct RunGroup {
   std::vector<nlohmann::json> values;  ///< of the keys; null: the runs do not have it
   std::vector<size_t> runs;            ///< indices
 };
-/// In the order of the values.
+/// The groups are in the order of the values.
 std::vector<RunGroup> grouped(const std::vector<ComparedRun>& runs, const std::vector<std::string>& keys);
 
 /// The spread of the finite values of a group.

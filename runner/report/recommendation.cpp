@@ -199,7 +199,7 @@ std::string unknown_host_note(const Recommendation& r) {
                      format_bytes(node));
 }
 
-/// What `check` says about the recipe, and about the memory of the host.
+/// The notes of `check` about the recipe and about the memory of the host.
 std::vector<std::string> notes_on(const Recommendation& r) {
   auto notes = r.plan.recipe.notes;
   if (auto note = unknown_host_note(r); !note.empty()) notes.push_back(std::move(note));

@@ -1,9 +1,21 @@
--- The best value of a metric is a finite one, as in filters: its points are read if its smallest or largest value is infinite. Only of
--- finite numbers, x - x is 0. Columns keep their names and places.
---
+-- The best value of a metric is a finite one, as in filters: its points are read if its smallest or largest value is infinite. For finite
+-- numbers only, x - x is 0. Columns keep their names and places.
+DROP VIEW IF EXISTS last_metrics;
+CREATE VIEW last_metrics AS
+  SELECT run.id AS run, key.name, last.step, last.value, last.min, last.max,
+    CASE
+      WHEN key.higher_is_better = 1 THEN CASE WHEN last.max IS NULL OR last.max - last.max = 0 THEN last.max ELSE
+        (SELECT max(metric.value) FROM metric
+         WHERE metric.run = last.run AND metric.key = last.key AND metric.value - metric.value = 0) END
+      ELSE CASE WHEN last.min IS NULL OR last.min - last.min = 0 THEN last.min ELSE
+        (SELECT min(metric.value) FROM metric
+         WHERE metric.run = last.run AND metric.key = last.key AND metric.value - metric.value = 0) END
+    END AS best
+  FROM metric_last AS last JOIN run ON run.run = last.run JOIN key ON key.key = last.key;
+
 -- `seconds` is what `took` is in filters, the time of all attempts together, but of an attempt that has not ended it counts until its last
 -- activity, so that a view reads no clock. (The metric called seconds is the time of the training alone.)
-DROP VIEW IF EXISTS runs;  -- which a bundle of a stranger may lack
+DROP VIEW IF EXISTS runs;  -- a stranger's bundle may lack it
 CREATE VIEW runs AS
   SELECT this.id, this.name, this.grp AS group_name,
     CASE WHEN this.status = 'preempted' AND trial.status = 'pruned' THEN 'pruned' ELSE this.status END AS status,
@@ -13,17 +25,8 @@ CREATE VIEW runs AS
     loss.value AS final_loss,
     CASE WHEN best.run IS NULL THEN 'loss' ELSE this.monitor END AS metric,
     CASE WHEN best.run IS NULL THEN loss.value ELSE best.value END AS metric_value,
-    CASE
-      WHEN best.run IS NULL THEN CASE WHEN loss.min IS NULL OR loss.min - loss.min = 0 THEN loss.min ELSE
-        (SELECT min(metric.value) FROM metric
-         WHERE metric.run = this.run AND metric.key = loss.key AND metric.value - metric.value = 0) END
-      WHEN best_key.higher_is_better = 1 THEN CASE WHEN best.max IS NULL OR best.max - best.max = 0 THEN best.max ELSE
-        (SELECT max(metric.value) FROM metric
-         WHERE metric.run = this.run AND metric.key = best.key AND metric.value - metric.value = 0) END
-      ELSE CASE WHEN best.min IS NULL OR best.min - best.min = 0 THEN best.min ELSE
-        (SELECT min(metric.value) FROM metric
-         WHERE metric.run = this.run AND metric.key = best.key AND metric.value - metric.value = 0) END
-    END AS best_value,
+    (SELECT last_metrics.best FROM last_metrics WHERE last_metrics.run = this.id AND
+     last_metrics.name = CASE WHEN best.run IS NULL THEN 'loss' ELSE this.monitor END) AS best_value,
     this.exit_code, this.annotations ->> '$.measured.failure.kind' AS failure, this.message, this.tags, this.notes,
     sweep.id AS sweep, trial.number AS trial,
     (SELECT min(parent.id) FROM edge JOIN run AS parent ON parent.run = edge.source WHERE edge.target = this.run) AS parent,
@@ -40,16 +43,3 @@ CREATE VIEW runs AS
     LEFT JOIN metric_last AS loss ON loss.run = this.run AND loss.key = loss_key.key
     LEFT JOIN key AS best_key ON best_key.name = this.monitor
     LEFT JOIN metric_last AS best ON best.run = this.run AND best.key = best_key.key;
-
-DROP VIEW IF EXISTS last_metrics;
-CREATE VIEW last_metrics AS
-  SELECT run.id AS run, key.name, last.step, last.value, last.min, last.max,
-    CASE
-      WHEN key.higher_is_better = 1 THEN CASE WHEN last.max IS NULL OR last.max - last.max = 0 THEN last.max ELSE
-        (SELECT max(metric.value) FROM metric
-         WHERE metric.run = last.run AND metric.key = last.key AND metric.value - metric.value = 0) END
-      ELSE CASE WHEN last.min IS NULL OR last.min - last.min = 0 THEN last.min ELSE
-        (SELECT min(metric.value) FROM metric
-         WHERE metric.run = last.run AND metric.key = last.key AND metric.value - metric.value = 0) END
-    END AS best
-  FROM metric_last AS last JOIN run ON run.run = last.run JOIN key ON key.key = last.key;

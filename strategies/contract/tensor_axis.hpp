@@ -42,7 +42,7 @@ class TensorAxis {
   torch::Tensor join_columns(const torch::Tensor& columns, const std::vector<int64_t>& sizes) const;
   /// Tensors of the same shape of all ranks, [size(), ...], in the order of ranks. Without gradient.
   torch::Tensor gather(const torch::Tensor& values) const;
-  /// Their sum, which has the same bits on all ranks. Without gradient.
+  /// The sum of all ranks' values, which has the same bits on all of them. It has no gradient.
   torch::Tensor sum(const torch::Tensor& values) const { return gather(values).sum(0); }
 
   /// For autograd functions that communicate in backward.

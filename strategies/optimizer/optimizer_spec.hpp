@@ -133,7 +133,7 @@ inline std::vector<OptimizerState> muon_states(const std::vector<int64_t>& shape
   return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
 }
 
-/// In the order in which messages list them.
+/// The optimizers are in the order in which messages list them.
 inline const std::vector<OptimizerSpec>& optimizers() {
   static const std::vector<OptimizerSpec> list = {
       {.kind = OptimizerKind::adamw,

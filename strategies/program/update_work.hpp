@@ -1,4 +1,4 @@
-// What an update needs: its temporary memory, and the collectives and the work of one that reaches over whole parameters
+// The needs of an update: its temporary memory, and the collectives and the work of one that reaches over whole parameters
 // (contract/matrix_update.hpp). Torch-free.
 #pragma once
 #include <vector>

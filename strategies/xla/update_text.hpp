@@ -11,7 +11,7 @@ namespace runner::xla {
 /// rate.
 std::vector<double> update_numbers(const OptimizerConfig& config, const GroupSettings& group, double lr_factor,
                                    int64_t step);
-/// Their number.
+/// The length of update_numbers().
 size_t update_number_count(const OptimizerConfig& config);
 
 struct UpdatedArrays {

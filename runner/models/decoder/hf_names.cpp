@@ -47,7 +47,7 @@ constexpr ModuleName phi3_names[] = {
     {"mlp.w3", "mlp.gate_up_proj"},
 };
 
-/// Their name of a module of a layer.
+/// Hugging Face's name of a module of a layer.
 std::string module_name(const Recipe::Model& model, const std::string& ours) {
   if (model.name == "gpt_neox") return find_name(neox_names, ours);
   std::string name;

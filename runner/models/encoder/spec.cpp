@@ -1,6 +1,6 @@
 // BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019): learned positions and types, attention to all tokens of a sequence, and
 // norms after the residual sums.
-// Their tensors and settings are those of Hugging Face's BertForMaskedLM and RobertaForMaskedLM; with model.num_labels those of
+// The models have the tensors and settings of Hugging Face's BertForMaskedLM and RobertaForMaskedLM; with model.num_labels those of
 // BertForSequenceClassification and RobertaForSequenceClassification.
 #include <algorithm>
 #include <regex>

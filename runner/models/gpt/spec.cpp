@@ -1,5 +1,5 @@
 // GPT-2 (Radford et al. 2019): learned positions, pre-LayerNorm, fused qkv, GELU feed-forward of four times the width.
-// Its tensors and settings are those of Hugging Face's GPT2LMHeadModel.
+// The model has the tensors and settings of Hugging Face's GPT2LMHeadModel.
 #include <regex>
 
 #include "runner/base/error.hpp"

@@ -1,5 +1,5 @@
 // Residual networks (He et al. 2016, arXiv:1512.03385) in the form v1.5: of a bottleneck, the 3x3 convolution has the stride.
-// Its tensors and settings are those of Hugging Face's ResNetForImageClassification.
+// The model has the tensors and settings of Hugging Face's ResNetForImageClassification.
 #include <cmath>
 
 #include "runner/base/error.hpp"

@@ -1,6 +1,6 @@
 // Vision Transformer (Dosovitskiy et al. 2021, arXiv:2010.11929): patches of an image as tokens, a class token, learned positions,
 // pre-LayerNorm layers with attention in both directions.
-// Its tensors and settings are those of Hugging Face's ViTForImageClassification.
+// The model has the tensors and settings of Hugging Face's ViTForImageClassification.
 #include "runner/base/error.hpp"
 #include "runner/base/text.hpp"
 #include "runner/config/model_families.hpp"
